@@ -1,0 +1,41 @@
+# On a fresh machine with Python 3.11+ and make, each target does its own set-up; it is skipped when nothing changed.
+
+BIN := .venv/bin
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-header --no-annotate $(UPGRADE)
+
+.PHONY: setup demo test test-slow lint format requirements architectures clean
+
+setup:
+	@sh scripts/setup.sh
+
+demo: setup
+	$(BIN)/skipscope units torchvision:resnet18 --input-shape 3,64,64
+	$(BIN)/skipscope units timm:vit_tiny_patch16_224
+
+test: lint
+	$(BIN)/pytest -n 2
+
+test-slow: setup
+	$(BIN)/pytest -n 2 -m slow
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# `make requirements UPGRADE=--upgrade` moves every pin to the newest version.
+requirements: setup
+	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt
+	echo uv | $(COMPILE) - -o requirements/uv.txt
+
+architectures: setup
+	$(BIN)/python scripts/architectures.py
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find skipscope tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,38 @@
+"""The handwritten digits that scikit-learn ships: 1,797 images of 8 x 8 in ten classes, with no download.
+
+They stand in for larger data sets where none is at hand.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from skipscope.data.dataset import Dataset
+from skipscope.errors import InputError
+
+CLASSES = 10
+BRIGHTEST = 16  # the grey levels are counts of black pixels in 4 x 4 blocks
+TEST_EVERY = 5
+
+
+def digits(path: str | None = None) -> Dataset:
+    """Images as float32 in [0, 1], shape N, 1, 8, 8; every fifth image of each class is a test image."""
+    if path is not None:
+        raise InputError(f"the digits are embedded and take no path, got '{path}'; write --data digits")
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = torch.from_numpy(bunch.images).to(torch.float32).div(BRIGHTEST).unsqueeze(1)  # N, 1, 8, 8
+    labels = torch.from_numpy(bunch.target).to(torch.int64)
+    test = _test_mask(labels)
+    return Dataset("digits", CLASSES, images[~test], labels[~test], images[test], labels[test])
+
+
+def _test_mask(labels: Tensor) -> Tensor:
+    """Counted, not drawn: the split is the same under every version of every random generator."""
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for label in range(CLASSES):
+        members = torch.nonzero(labels == label).flatten()
+        mask[members[::TEST_EVERY]] = True
+    return mask

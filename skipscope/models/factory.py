@@ -1,0 +1,94 @@
+"""A user's own model: `file.py:factory`, a function that returns a module, or a module and an example input."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from skipscope.errors import InputError
+from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
+
+
+def factory_recipe(file: str, name: str) -> Recipe:
+    """The factory is called here, once: only the call tells whether an example input comes with the module."""
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"no file {file}; MODEL file.py:factory names a Python file and a function in it")
+    with _beside(path):
+        module = _executed(path)
+        if not name or not hasattr(module, name):
+            functions = [key for key, value in vars(module).items() if _is_factory(value, module)]
+            known = f"; it has {', '.join(functions[:6])}" if functions else ""
+            raise InputError(f"{file} has no '{name}'{known}")
+        made = _called(path, getattr(module, name))
+    model, batch = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"{file}:{name} gave {type(model).__name__}; expected a torch.nn.Module, or a module and an example input"
+        )
+
+    def example(model: nn.Module, wish: Wish) -> Batch | None:
+        refuse_text(wish, f"{file}:{name}")
+        return batch if wish.shape is None else random_images(wish.shape)
+
+    return Recipe(
+        f"{file}:{name}",
+        build=lambda: model,
+        example=example,
+        weights="weights as the factory made them",
+        random_weights=False,
+    )
+
+
+def _is_factory(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Let the file import its neighbours, as it can when Python runs it."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _executed(path: Path) -> ModuleType:
+    # The name keeps a user's torch.py or data.py from shadowing anything; dataclasses look their module up by it.
+    name = f"skipscope_factory_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise _explained(path, error) from error
+    return module
+
+
+def _called(path: Path, factory: Any) -> Any:
+    if isinstance(factory, nn.Module) or not callable(factory):
+        return factory
+    try:
+        return factory()
+    except Exception as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: Path, error: Exception) -> InputError:
+    """The line of the user's file that failed: the part of a traceback that the user can act on."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    return InputError(f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {error}")

@@ -1,0 +1,62 @@
+"""What each kind of MODEL has to say about itself before anything is built."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skipscope.errors import InputError
+
+BATCH_SIZE = 2  # a batch of one would specialise an exported graph
+
+Batch = Tensor | tuple[Any, ...] | dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The inputs that the user asked for; with neither, the model's own default is used."""
+
+    shape: tuple[int, ...] | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make a model and an example batch for it.
+
+    `build` is the only costly step, so that a model's size can be checked first, on `skeleton`: the same model
+    made on the meta device, which allocates nothing.
+    """
+
+    description: str
+    build: Callable[[], nn.Module]
+    example: Callable[[nn.Module, Wish], Batch | None]
+    skeleton: Callable[[], nn.Module] | None = None
+    weights: str = "random weights"
+    random_weights: bool = True
+
+
+def random_images(shape: Sequence[int]) -> Tensor:
+    """Standard normal numbers: what a normalised image looks like to a network."""
+    return torch.randn(BATCH_SIZE, *shape)
+
+
+def refuse_text(wish: Wish, description: str) -> None:
+    if wish.text is not None:
+        raise InputError(
+            f"--text needs a Hugging Face language model (hf:DIRECTORY with a tokenizer), not {description}"
+        )
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that a library does not have, with the names that it may have meant."""
+    known = list(known)
+    longer = [candidate for candidate in known if candidate.startswith(name)]
+    close = longer[:4] or difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    hint = f"; did you mean {', '.join(close)}?" if close else f"; it knows {len(known)} names, such as {known[0]}"
+    return InputError(f"{kind} has no model '{name}'{hint}")

@@ -1,0 +1,34 @@
+"""The numerical conditions under which everything is measured.
+
+Fused attention kernels have no forward-mode derivative and TF32 spoils spectra, so both are off inside a
+measurement and put back afterwards. The graph of a model is exported under the same conditions that it is run
+under, because the attention backend decides the strides that later `view`s see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    """Math attention, no TF32, no fused transformer layers; restored on the way out."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    precision, tf32 = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    matmul_tf32 = matmul.allow_tf32
+    try:
+        torch.set_float32_matmul_precision("highest")
+        cudnn.allow_tf32 = False
+        torch.backends.mha.set_fastpath_enabled(False)
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        matmul.allow_tf32 = matmul_tf32
+        cudnn.allow_tf32 = tf32
+        torch.backends.mha.set_fastpath_enabled(fast_path)

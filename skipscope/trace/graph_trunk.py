@@ -1,0 +1,171 @@
+"""A trunk on an exported graph: every unit, branch, skip and span is a piece of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from skipscope.errors import TraceError
+from skipscope.numerics import measuring
+from skipscope.trace import operations
+from skipscope.trace.graph_point import GraphPoint
+from skipscope.trace.piece import Piece
+from skipscope.trace.structure import Part, Structure
+from skipscope.trace.trunk import Path, Segment, Span, Stage, Trunk, Unit
+
+
+class GraphSpan(Span):
+    """From one node to another."""
+
+    trunk: GraphTrunk
+
+    def __init__(self, trunk: GraphTrunk, name: str, entry: fx.Node, exit: fx.Node) -> None:
+        self.trunk, self.name, self.entry, self.exit = trunk, name, entry, exit
+
+    @cached_property
+    def piece(self) -> Piece:
+        return self.trunk.piece(self.name, self.entry, self.exit)
+
+    def __call__(self, state: Tensor) -> Tensor:
+        return self.piece(state, self.trunk.point)
+
+    @property
+    def batch_axis(self) -> int:
+        axis = self.trunk.program.batch_axis(self.entry)
+        assert axis is not None, "units without a batch axis are left out of a trunk"
+        return axis
+
+    @property
+    def entry_shape(self) -> tuple[int, ...]:
+        return self.trunk.sample_shape(self.entry)
+
+    @property
+    def exit_shape(self) -> tuple[int, ...]:
+        return self.trunk.sample_shape(self.exit)
+
+
+class GraphPath(Path):
+    def __init__(self, unit: GraphUnit, what: str, piece: Piece, nodes: Sequence[fx.Node]) -> None:
+        self.name, self.unit, self.piece, self.nodes = f"{what} of {unit.name}", unit, piece, list(nodes)
+        self.operations = [operations.display(node) for node in nodes if operations.name(node) != "getitem"]
+
+    def __call__(self, state: Tensor) -> Tensor:
+        return self.piece(state, self.unit.trunk.point)
+
+
+class GraphUnit(GraphSpan, Unit):
+    def __init__(self, trunk: GraphTrunk, index: int, part: Part) -> None:
+        super().__init__(trunk, part.name, part.region.entry, part.exit)
+        self.index, self.part = index, part
+        self.end = part.region.end
+        self.kind = part.region.skip_kind
+        self.stage = part.stage
+        self.branches = len(part.region.terms) - 1
+        self.parameter_names = part.parameter_names
+
+    @cached_property
+    def branch(self) -> GraphPath:  # type: ignore[override]
+        region = self.part.region
+        return self._path("branch", {region.skip}, self.trunk.structure.branch_nodes(region))
+
+    @cached_property
+    def skip(self) -> GraphPath:  # type: ignore[override]
+        region = self.part.region
+        others = {term for term in region.terms if term is not region.skip}
+        return self._path("skip", others, self.trunk.structure.skip_nodes(region))
+
+    @cached_property
+    def tail(self) -> GraphPath:  # type: ignore[override]
+        return GraphPath(self, "tail", self.trunk.piece(f"tail of {self.name}", self.end, self.exit), self.part.tail)
+
+    def _path(self, what: str, zeroed: set[fx.Node], nodes: Sequence[fx.Node]) -> GraphPath:
+        zero = {node: frozenset(zeroed & set(node.all_input_nodes)) for node in self.part.region.sums}
+        piece = self.trunk.piece(f"{what} of {self.name}", self.entry, self.end, zero)
+        return GraphPath(self, what, piece, nodes)
+
+    @property
+    def context(self) -> list[str]:  # type: ignore[override]
+        return [self.trunk.structure.origin(node) for node in self.piece.context]
+
+    @property
+    def parent(self) -> Unit | None:  # type: ignore[override]
+        return None if self.part.parent is None else self.trunk.units[self.part.parent]
+
+
+class GraphSegment(GraphSpan, Segment):
+    def __init__(
+        self, trunk: GraphTrunk, kind: str, name: str, nodes: list[fx.Node], entry: fx.Node | None, exit: fx.Node | None
+    ) -> None:
+        self.kind, self.nodes = kind, nodes
+        if entry is not None and exit is not None:
+            super().__init__(trunk, name, entry, exit)
+        else:
+            self.trunk, self.name = trunk, name
+        self._is_function = entry is not None and exit is not None and trunk.reaches(entry, exit)
+
+    def __call__(self, state: Tensor) -> Tensor:
+        if not self._is_function:
+            raise TraceError(
+                f"the {self.kind} {self.name} is not a function of one state: it starts at inputs that are no float "
+                "tensors, or it does not continue the state before it; use trunk.replay(x) or trunk.at(x)"
+            )
+        return super().__call__(state)
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.name}: {self.kind} of {len(self.nodes)} operations>"
+
+
+class GraphTrunk(Trunk):
+    point: GraphPoint | None = None
+    units: list[GraphUnit]
+    segments: list[GraphSegment]
+
+    def __init__(self, structure: Structure, axis: int, notes: Sequence[str], dtype: torch.dtype | None) -> None:
+        super().__init__(axis, notes, dtype)
+        self.structure, self.program = structure, structure.program
+        self.model = self.program.model
+        self.left_out = structure.left_out
+        self.units = [GraphUnit(self, i, part) for i, part in enumerate(structure.parts)]
+        self.stages = [Stage(self, i, [self.units[k] for k in run]) for i, run in enumerate(structure.stages)]
+        self.segments = [GraphSegment(self, *segment) for segment in structure.segments()]
+
+    def at(self, x: Any) -> GraphPoint:
+        inputs = self.inputs(x)
+        self.point = GraphPoint(self.program, self.program.bind(inputs.args, inputs.kwargs), self.units)
+        return self.point
+
+    def replay(self, x: Any) -> Any:
+        """All segments one after another."""
+        inputs = self.inputs(x)
+        values = self.program.bind(inputs.args, inputs.kwargs)
+        batch = self.program.batch_of(values)
+        with measuring():
+            for segment in self.segments:
+                self.program.run(segment.nodes, values, batch)
+        return self.program.unflatten(values, batch)
+
+    def span(self, first: int | str, last: int | str) -> GraphSpan:
+        a, b = self[first], self[last]
+        assert isinstance(a, GraphUnit)
+        assert isinstance(b, GraphUnit)
+        if not self.reaches(a.entry, b.exit):
+            raise TraceError(
+                f"the exit of {b.name} does not depend on the entry of {a.name}; name the earlier unit first"
+            )
+        return GraphSpan(self, f"{a.name} to {b.name}", a.entry, b.exit)
+
+    def piece(self, name: str, entry: fx.Node, exit: fx.Node, zero: Any = None) -> Piece:
+        return Piece(self.program, self.structure.flow, name, entry, exit, own=self.structure.own, zero=zero)
+
+    def reaches(self, entry: fx.Node, exit: fx.Node) -> bool:
+        flow = self.structure.flow
+        return entry is exit or bool(flow.reads[exit] & flow.bit(entry))
+
+    def sample_shape(self, node: fx.Node) -> tuple[int, ...]:
+        axis = self.program.batch_axis(node)
+        shape = self.program.shape(node, self.program.traced_batch)
+        return tuple(size for i, size in enumerate(shape) if i != axis)

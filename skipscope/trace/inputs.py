@@ -1,0 +1,121 @@
+"""A batch as the model takes it: positional and keyword arguments, and which tensors carry the batch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from skipscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of one call of a model; tensors whose `axis` has size `batch` carry the batch."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    axis: int
+    batch: int
+
+    @classmethod
+    def of(cls, model: nn.Module, x: Any, axis: int = 0) -> Inputs:
+        """Bind `x` to the model's forward: a tensor, a tuple of positional or a mapping of keyword arguments."""
+        args, kwargs = _bind(model, x)
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        carriers = [t for t in tensors if t.dim() > axis]
+        if not carriers:
+            raise InputError(
+                f"expected a batch with at least one tensor of {axis + 1} or more dimensions, got "
+                f"{_describe(x)}; pass a batch such as torch.randn(2, 3, 224, 224)"
+            )
+        return cls(args, kwargs, axis, carriers[0].shape[axis])
+
+    def tensors(self) -> list[Tensor]:
+        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+
+    def carries(self, tensor: Tensor) -> bool:
+        return tensor.dim() > self.axis and tensor.shape[self.axis] == self.batch
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
+        args, kwargs = pytree.tree_map_only(Tensor, change, (self.args, self.kwargs))
+        return Inputs.rebuilt(args, kwargs, self.axis, self.batch)
+
+    @classmethod
+    def rebuilt(cls, args: Any, kwargs: Any, axis: int, batch: int) -> Inputs:
+        return cls(tuple(args), dict(kwargs), axis, batch)
+
+    def at_least_two(self) -> Inputs:
+        """The same batch, repeated when it has one sample: an example of size 1 specialises an exported graph."""
+        if self.batch >= 2:
+            return self
+
+        def repeat(tensor: Tensor) -> Tensor:
+            return torch.cat([tensor, tensor], self.axis) if self.carries(tensor) else tensor
+
+        args, kwargs = pytree.tree_map_only(Tensor, repeat, (self.args, self.kwargs))
+        return Inputs.rebuilt(args, kwargs, self.axis, 2)
+
+    def floating(self, dtype: torch.dtype) -> Inputs:
+        return self.map(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def check_device(self, model: nn.Module) -> None:
+        homes = {t.device.type for t in _weights(model)}
+        for tensor in self.tensors():
+            if homes and tensor.device.type not in homes:
+                raise InputError(
+                    f"the model's weights are on {', '.join(sorted(homes))} but the batch is on {tensor.device.type}; "
+                    "move one of them with .to(device)"
+                )
+
+
+def _weights(model: nn.Module) -> Iterable[Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()
+
+
+def _bind(model: nn.Module, x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(x, Inputs):
+        return x.args, x.kwargs
+    if isinstance(x, Tensor):
+        return (x,), {}
+    signature = inspect.signature(model.forward)
+    if isinstance(x, Mapping):
+        named = {str(key): value for key, value in x.items()}
+        if _binds(signature, (), named):
+            return (), named
+        if _binds(signature, (x,), {}):
+            return (x,), {}
+        expected = [name for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD]
+        raise InputError(
+            f"{type(model).__name__}.forward takes ({', '.join(expected)}), got keyword inputs "
+            f"({', '.join(named)}); rename or drop the ones it does not take"
+        )
+    if isinstance(x, list | tuple):
+        if _binds(signature, tuple(x), {}):
+            return tuple(x), {}
+        if _binds(signature, (x,), {}):
+            return (x,), {}
+        raise InputError(
+            f"{type(model).__name__}.forward takes {signature}, got {len(x)} positional inputs; "
+            "pass a tuple of its positional inputs or a dict of its keyword inputs"
+        )
+    raise InputError(f"expected a tensor, a tuple or a dict as the batch, got {_describe(x)}")
+
+
+def _binds(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _describe(x: Any) -> str:
+    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor)]
+    return f"{type(x).__name__} with tensors of shapes {shapes}" if shapes else type(x).__name__

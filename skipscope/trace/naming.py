@@ -1,0 +1,95 @@
+"""Names of units: the path of the module that owns one, as a reader of the model's code would say it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torch import Tensor, fx
+
+from skipscope.trace.flow import Flow
+from skipscope.trace.modules import Calls
+from skipscope.trace.program import Program
+from skipscope.trace.rule import Region
+
+Stack = tuple[tuple[str, str], ...]
+
+
+def name_units(program: Program, flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[str]:
+    """The owner is the innermost call that holds the whole unit. Where it is the model itself or holds other
+    units too, the child with most of the branch's parameters names the unit; equal names are numbered `#2`, `#3`.
+    """
+    owners = [_owner(flow, calls, region) for region in regions]
+    names: list[str] = []
+    for i, region in enumerate(regions):
+        shared = any(
+            owners[k][: len(owners[i])] == owners[i]
+            for k, other in enumerate(regions)
+            if k != i and not region.holds(other)
+        )
+        name = owners[i][-1][1]
+        if shared or not name:
+            name = _child(program, flow, calls, region, owners[i]) or name
+        names.append(_readable(name) or region.end.name)
+    return _numbered(names)
+
+
+def _owner(flow: Flow, calls: Calls, region: Region) -> Stack:
+    stacks = [calls.stack(node) for node in flow.unmask(region.nodes)]
+    common = stacks[0]
+    for stack in stacks[1:]:
+        length = sum(1 for _ in _while_equal(common, stack))
+        common = common[:length]
+    return common or (("", ""),)
+
+
+def _while_equal(a: Stack, b: Stack) -> Sequence[tuple[str, str]]:
+    equal = []
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        equal.append(x)
+    return equal
+
+
+def _child(program: Program, flow: Flow, calls: Calls, region: Region, owner: Stack) -> str:
+    """The child call of the owner that uses most parameters; the largest parameter's own home if it has none."""
+    sizes: Counter[str] = Counter()
+    raw: Counter[str] = Counter()
+    for node in flow.unmask(region.nodes & ~region.skip_nodes):
+        used = parameters_read(program, flow, node)
+        size = sum(parameter.numel() for parameter in used.values())
+        stack = calls.stack(node)
+        if size and len(stack) > len(owner):
+            sizes[stack[len(owner)][1]] += size
+        for name, parameter in used.items():
+            raw[name] += parameter.numel()
+    if sizes:
+        return sizes.most_common(1)[0][0]
+    return raw.most_common(1)[0][0] if raw else ""
+
+
+def parameters_read(program: Program, flow: Flow, node: fx.Node) -> dict[str, Tensor]:
+    """The parameters that enter the paths at this node, directly or through a computation on weights alone."""
+    found: dict[str, Tensor] = {}
+    for argument in node.all_input_nodes:
+        if flow.on_path(argument):
+            continue
+        for source in flow.unmask(flow.reads[argument] & flow.parameters):
+            parameter = program.parameter(source)
+            assert parameter is not None
+            found[program.weights[source]] = parameter
+    return found
+
+
+def _readable(path: str) -> str:
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    seen: Counter[str] = Counter()
+    result = []
+    for name in names:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return result

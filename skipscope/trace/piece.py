@@ -1,0 +1,87 @@
+"""A piece of a program as a function of one tensor: from the value at one node to the value at another.
+
+Whatever the piece needs beside its entry and does not compute from weights alone is its context: values at
+other nodes, taken from a point. A branch is the same piece as its unit with the skip's term read as zero in
+the sum, and the skip is the piece with the branch's terms read as zero, so signs, factors and alphas of a sum need no
+special case and the two add up to the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from torch import Tensor, fx
+
+from skipscope.errors import InputError, TraceError
+from skipscope.numerics import measuring
+from skipscope.trace.flow import Flow
+from skipscope.trace.graph_point import GraphPoint
+from skipscope.trace.program import Program
+
+Zeros = Mapping[fx.Node, frozenset[fx.Node]]
+
+
+class Piece:
+    def __init__(
+        self,
+        program: Program,
+        flow: Flow,
+        name: str,
+        entry: fx.Node,
+        exit: fx.Node,
+        *,
+        own: Collection[fx.Node] = (),
+        zero: Zeros | None = None,
+    ) -> None:
+        self.program, self.name, self.entry, self.exit = program, name, entry, exit
+        self.zero = dict(zero or {})
+        self.axis = program.batch_axis(entry)
+        self.nodes, self.context = self._needed(flow, own)
+
+    def _needed(self, flow: Flow, own: Collection[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
+        """What must run to get from entry to exit, in order, and the values that must come from a point.
+
+        own: nodes to run although they do not depend on the entry: what a unit makes of its context.
+        """
+        entry = flow.bit(self.entry)
+        computed: set[fx.Node] = set()
+        context: set[fx.Node] = set()
+        waiting = [self.exit]
+        while waiting:
+            node = waiting.pop()
+            if node is self.entry or node in computed or node in context or self.program.is_free(node):
+                continue
+            from_entry = bool(flow.reads[node] & entry)
+            if not from_entry and node in flow.from_inputs and node not in own:
+                context.add(node)
+            elif node.op != "placeholder":
+                computed.add(node)
+                hidden = self.zero.get(node, frozenset())
+                waiting += [argument for argument in node.all_input_nodes if argument not in hidden]
+        return sorted(computed, key=flow.position.__getitem__), sorted(context, key=flow.position.__getitem__)
+
+    def __call__(self, state: Tensor, point: GraphPoint | None = None) -> Tensor:
+        """The piece at `state`; a context, if it has one, is taken from `point`."""
+        batch = self._check(state)
+        values = {self.entry: state}
+        if self.context:
+            if point is None:
+                raise TraceError(f"{self.name} needs a context: call trunk.at(x) first, or pass a point")
+            if point.batch != batch:
+                raise InputError(
+                    f"{self.name} has a context, which the last point holds for a batch of {point.batch}, but the "
+                    f"state has {batch}; call trunk.at(x) with the batch that this state belongs to"
+                )
+            values.update({node: point.value(node) for node in self.context})
+        with measuring():
+            self.program.run(self.nodes, values, batch, zero=self.zero)
+        return values[self.exit]
+
+    def _check(self, state: Tensor) -> int:
+        program, axis = self.program, self.axis
+        batch = int(state.shape[axis]) if axis is not None and state.dim() > axis else program.traced_batch
+        expected = program.shape(self.entry, batch)
+        if tuple(state.shape) != expected:
+            wanted = ["batch" if i == axis else str(size) for i, size in enumerate(expected)]
+            raise InputError(f"{self.name}: expected a state of shape ({', '.join(wanted)}), got {tuple(state.shape)}")
+        return batch

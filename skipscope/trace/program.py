@@ -1,0 +1,224 @@
+"""A model as a functional graph that can be run whole or in pieces.
+
+The graph holds no weights: parameters and buffers are looked up by name in the user's model each time it runs,
+so a changed or replaced weight is seen by the next run. Sizes are not computed along the graph either: each is
+an expression in the batch symbol and is evaluated from the batch size, so a piece can run without the
+tensors that its sizes were once read from. A device named in the graph follows the data.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from skipscope.errors import InputError
+from skipscope.trace import operations
+
+Values = dict[fx.Node, Any]
+
+
+class Program:
+    """The exported graph of `model`, with the meaning of each of its placeholders."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graph: fx.Graph,
+        *,
+        inputs: Sequence[fx.Node],
+        weights: Mapping[fx.Node, str],
+        constants: Mapping[fx.Node, Any],
+        in_spec: pytree.TreeSpec,
+        out_spec: pytree.TreeSpec,
+        batch_symbol: Any,
+        traced_batch: int,
+    ) -> None:
+        self.model = model
+        self.graph = graph
+        self.inputs = list(inputs)
+        self.weights = dict(weights)  # placeholder -> qualified name of a parameter or buffer
+        self.constants = dict(constants)
+        self.in_spec = in_spec
+        self.out_spec = out_spec
+        self.batch_symbol = batch_symbol
+        self.traced_batch = traced_batch
+        self._sizes: dict[tuple[fx.Node, int], Any] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the graph again after it was changed."""
+        computed = (node for node in self.graph.nodes if node.op not in ("placeholder", "output"))
+        self.nodes = [node for node in computed if not self.is_free(node)]
+        self.outputs = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
+
+    # -- what a node is
+
+    def parameter(self, node: fx.Node) -> Tensor | None:
+        """The parameter behind a placeholder, None for buffers, inputs and computed values."""
+        name = self.weights.get(node)
+        value = None if name is None else self._lookup(name)
+        return value if isinstance(value, nn.Parameter) else None
+
+    def is_free(self, node: fx.Node) -> bool:
+        """Does the node need nothing but the batch size: a size, or a tensor made in the shape of another?"""
+        numbers = int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
+        return isinstance(node.meta.get("val"), numbers) or operations.name(node) in operations.SHAPE_ONLY
+
+    def shape(self, node: fx.Node, batch: int) -> tuple[int, ...]:
+        return tuple(self._evaluate(size, batch) for size in node.meta["val"].shape)
+
+    def batch_axis(self, node: fx.Node) -> int | None:
+        """The axis of a tensor that is exactly the batch; None where there is none or it is folded into another."""
+        value = node.meta.get("val")
+        if not isinstance(value, Tensor):
+            return None
+        if self.batch_symbol is None:
+            axes = [axis for axis, size in enumerate(value.shape) if size == self.traced_batch]
+            return axes[0] if axes else None
+        axes = [axis for axis, size in enumerate(value.shape) if _expression(size) == self.batch_symbol]
+        mixed = any(
+            self.batch_symbol in getattr(_expression(size), "free_symbols", ()) and axis not in axes
+            for axis, size in enumerate(value.shape)
+        )
+        return axes[0] if len(axes) == 1 and not mixed else None
+
+    # -- running
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values:
+        """The values of the input placeholders for one call of the model."""
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        if spec != self.in_spec:
+            expected, keywords = self.in_spec.children_specs if hasattr(self.in_spec, "children_specs") else ((), ())
+            raise InputError(
+                f"the trunk was traced with inputs of structure {expected} {keywords}, got {spec}; "
+                "pass the same structure, or trace again with this batch"
+            )
+        values: Values = {}
+        for node, leaf in zip(self.inputs, leaves, strict=True):
+            example = node.meta.get("val")
+            if isinstance(example, Tensor):
+                self._check_input(node, example, leaf)
+            values[node] = leaf
+        return values
+
+    def batch_of(self, values: Values) -> int:
+        for node in self.inputs:
+            axis = self.batch_axis(node)
+            if axis is not None and isinstance(values.get(node), Tensor):
+                return int(values[node].shape[axis])
+        return self.traced_batch
+
+    def run(
+        self,
+        nodes: Iterable[fx.Node],
+        values: Values,
+        batch: int,
+        *,
+        drop: Mapping[fx.Node, Sequence[fx.Node]] | None = None,
+        zero: Mapping[fx.Node, frozenset[fx.Node]] | None = None,
+    ) -> None:
+        """Run `nodes` in order, adding to `values`.
+
+        drop: after the key has run, the values no longer needed. zero: arguments that the key sees as zeros.
+        """
+        device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
+        for node in nodes:
+            if node.op == "get_attr":
+                values[node] = self.constants[node]
+                continue
+            hidden = zero.get(node, frozenset()) if zero else frozenset()
+
+            def value(argument: fx.Node, hidden: frozenset[fx.Node] = hidden) -> Any:
+                if argument in hidden:
+                    like = argument.meta["val"]
+                    return torch.zeros(self.shape(argument, batch), dtype=like.dtype, device=device)
+                if argument in values:
+                    return values[argument]
+                result = self._outside(argument, batch, device)
+                if isinstance(result, Tensor) and self.is_free(argument):
+                    values[argument] = result  # made once, so that random ones agree wherever they are read
+                return result
+
+            args = fx.node.map_arg(node.args, value)
+            kwargs = fx.node.map_arg(node.kwargs, value)
+            if device is not None and kwargs.get("device") is not None:
+                kwargs = {**kwargs, "device": device}
+            values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            for dead in drop.get(node, ()) if drop else ():
+                values.pop(dead, None)
+
+    def unflatten(self, values: Values, batch: int) -> Any:
+        """The model's own output structure from the values of the output nodes."""
+        leaves = [
+            (values[leaf] if leaf in values else self._outside(leaf, batch, None))
+            if isinstance(leaf, fx.Node)
+            else leaf
+            for leaf in self.outputs
+        ]
+        return pytree.tree_unflatten(leaves, self.out_spec)
+
+    def _outside(self, node: fx.Node, batch: int, device: torch.device | None) -> Any:
+        """The value of a node that is not computed along the graph: a weight, a constant, a size."""
+        if (name := self.weights.get(node)) is not None:
+            return self._lookup(name)
+        if node in self.constants:
+            constant = self.constants[node]
+            return constant.to(device) if isinstance(constant, Tensor) and device is not None else constant
+        if operations.name(node) in operations.SHAPE_ONLY and isinstance(node.meta["val"], Tensor):
+            return self._made(node, batch, device)
+        if self.is_free(node):
+            key = (node, batch)
+            if key not in self._sizes:
+                self._sizes[key] = self._evaluate(node.meta["val"], batch)
+            return self._sizes[key]
+        raise KeyError(f"node {node.name} was needed before it was computed")
+
+    def _made(self, node: fx.Node, batch: int, device: torch.device | None) -> Tensor:
+        like, shape = node.meta["val"], self.shape(node, batch)
+        what = operations.name(node).removeprefix("new_").removesuffix("_like")
+        if what in ("rand", "randn"):
+            return getattr(torch, what)(shape, dtype=like.dtype, device=device)
+        fill: Any = {"zeros": 0, "ones": 1, "empty": 0}.get(what, node.args[-1])
+        value = self._outside(fill, batch, device) if isinstance(fill, fx.Node) else fill
+        return torch.full(shape, value, dtype=like.dtype, device=device)
+
+    def _lookup(self, name: str) -> Any:
+        try:
+            return operator.attrgetter(name)(self.model)
+        except AttributeError:
+            raise InputError(
+                f"the model no longer has {name!r}, which it had when it was traced; trace it again"
+            ) from None
+
+    def _evaluate(self, size: Any, batch: int) -> Any:
+        expression = _expression(size)
+        if isinstance(expression, int | float | bool):
+            return expression
+        result = expression.subs({self.batch_symbol: batch}) if self.batch_symbol is not None else expression
+        if isinstance(size, torch.SymBool):
+            return bool(result)
+        return float(result) if isinstance(size, torch.SymFloat) else int(result)
+
+    def _check_input(self, node: fx.Node, example: Tensor, leaf: Any) -> None:
+        if not isinstance(leaf, Tensor):
+            raise InputError(f"input {node.name!r}: expected a tensor, got {type(leaf).__name__}")
+        free = self.batch_axis(node) if self.batch_symbol is not None else None
+        expected = [None if axis == free else size for axis, size in enumerate(example.shape)]
+        matches = leaf.dim() == len(expected) and all(
+            e is None or e == s for e, s in zip(expected, leaf.shape, strict=True)
+        )
+        if not matches:
+            wanted = ", ".join("batch" if e is None else str(e) for e in expected)
+            raise InputError(
+                f"input {node.name!r}: the trunk was traced with shape ({wanted}), got {tuple(leaf.shape)}; "
+                "pass that shape, or trace again with this batch"
+            )
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) else size

@@ -1,0 +1,219 @@
+"""The trunk of a model as its users see it: units, stages, segments, states.
+
+Two kinds of trunk fill this in: `graph_trunk` from an exported graph, and `module_trunk` from modules that
+the user named.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skipscope.errors import TraceError
+from skipscope.trace import table
+from skipscope.trace.inputs import Inputs
+from skipscope.trace.rule import LeftOut
+
+
+class Span(ABC):
+    """Anything that maps one state of the trunk to another: a unit, a stage, a segment, a run of units."""
+
+    name: str
+    trunk: Trunk
+
+    @abstractmethod
+    def __call__(self, state: Tensor) -> Tensor:
+        """The exit state for an entry state; a context, if any, from the trunk's last point."""
+
+    @property
+    @abstractmethod
+    def entry_shape(self) -> tuple[int, ...]:
+        """The shape of one sample's entry state."""
+
+    @property
+    @abstractmethod
+    def exit_shape(self) -> tuple[int, ...]:
+        """The shape of one sample's exit state."""
+
+    @property
+    @abstractmethod
+    def batch_axis(self) -> int:
+        """The axis of the entry state that runs over samples."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.entry_shape} -> {self.exit_shape}>"
+
+
+class Path(ABC):
+    """One way through a unit: its branch, its skip or its tail."""
+
+    name: str
+    operations: list[str]  # along the path, by the names that readers know
+
+    @abstractmethod
+    def __call__(self, state: Tensor) -> Tensor: ...
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {' '.join(self.operations) or 'identity'}>"
+
+
+class Unit(Span):
+    """A residual unit: exit = tail(skip(entry) + branch(entry))."""
+
+    index: int
+    kind: str  # of the skip: identity, pad, pool, projection, scaled
+    stage: int | None
+    branch: Path
+    skip: Path
+    tail: Path
+    branches: int  # how many terms the skip is added to: two where attention and feed-forward are parallel
+    context: list[str]  # what it reads beside its entry: names of inputs, or of the modules that made it
+    parameter_names: list[str]
+    parent: Unit | None  # the unit whose branch this one lies in
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights that the unit uses, each counted once."""
+        return sum(self.trunk.model.get_parameter(name).numel() for name in self.parameter_names)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "name": self.name,
+            "skip": self.kind,
+            "branches": self.branches,
+            "tail": self.tail.operations,
+            "context": self.context,
+            "stage": self.stage,
+            "inside": self.parent.name if self.parent else None,
+            "entry_shape": list(self.entry_shape),
+            "exit_shape": list(self.exit_shape),
+            "batch_axis": self.batch_axis,
+            "parameters": self.parameters,
+        }
+
+
+class Segment(Span):
+    """A part of the partition of the model: `stem`, `unit`, `transition` or `head`."""
+
+    kind: str
+
+
+class Stage(Span):
+    """A run of units whose exit states have one shape; the first of them may change the shape."""
+
+    def __init__(self, trunk: Trunk, index: int, units: Sequence[Unit]) -> None:
+        self.trunk, self.index, self.units = trunk, index, list(units)
+        self.name = f"stage {index}"
+
+    def __call__(self, state: Tensor) -> Tensor:
+        return self.trunk.span(self.units[0].index, self.units[-1].index)(state)
+
+    @property
+    def entry_shape(self) -> tuple[int, ...]:
+        return self.units[0].entry_shape
+
+    @property
+    def exit_shape(self) -> tuple[int, ...]:
+        return self.units[-1].exit_shape
+
+    @property
+    def batch_axis(self) -> int:
+        return self.units[0].batch_axis
+
+    def __repr__(self) -> str:
+        return f"<Stage {self.index}: {len(self.units)} units, state {self.exit_shape}>"
+
+
+class Point(ABC):
+    """The states and contexts of a trunk at one batch."""
+
+    batch: int
+    units: Sequence[Unit]
+    output: Any  # the model's own, in its own structure
+
+    @abstractmethod
+    def entry(self, unit: Unit) -> Tensor: ...
+
+    @abstractmethod
+    def sum(self, unit: Unit) -> Tensor:
+        """The sum of skip and branch, before the tail."""
+
+    @abstractmethod
+    def exit(self, unit: Unit) -> Tensor: ...
+
+    @property
+    def states(self) -> list[Tensor]:
+        """Every unit's entry, then the last exit."""
+        if not self.units:
+            return []
+        return [*(self.entry(unit) for unit in self.units), self.exit(self.units[-1])]
+
+
+class Trunk(ABC):
+    """What `ss.trace` returns: `trunk["layer3.4"]`, `trunk[5]`, `trunk.units`, `trunk.segments`, `trunk.stages`."""
+
+    model: nn.Module  # whose weights are read: the user's own, or its float32 copy
+    units: Sequence[Unit]
+    stages: Sequence[Stage]
+    segments: Sequence[Segment]
+    left_out: Sequence[LeftOut]
+    point: Point | None = None  # the last one
+    replay_error: float | None = None
+
+    def __init__(self, axis: int, notes: Sequence[str], dtype: torch.dtype | None) -> None:
+        self._axis, self._dtype = axis, dtype
+        self.notes = list(notes)
+
+    @abstractmethod
+    def at(self, x: Any) -> Point:
+        """The states and contexts at a batch of model inputs; also the context of later calls of units."""
+
+    @abstractmethod
+    def replay(self, x: Any) -> Any:
+        """The model's own output, computed through the trunk's pieces."""
+
+    @abstractmethod
+    def span(self, first: int | str, last: int | str) -> Span:
+        """From the entry of one unit to the exit of another."""
+
+    def inputs(self, x: Any) -> Inputs:
+        """The batch as the traced model takes it."""
+        inputs = Inputs.of(self.model, x, self._axis)
+        if self._dtype is not None:
+            inputs = inputs.floating(self._dtype)
+        inputs.check_device(self.model)
+        return inputs
+
+    def __getitem__(self, key: int | str) -> Unit:
+        if isinstance(key, int):
+            if not -len(self.units) <= key < len(self.units):
+                raise TraceError(f"there is no unit {key}: the trunk has {len(self.units)} units")
+            return self.units[key]
+        names = [unit.name for unit in self.units]
+        if key not in names:
+            near = difflib.get_close_matches(key, names, 3) or names[:3]
+            raise TraceError(f"there is no unit {key!r}; some that there are: {', '.join(near) or 'none'}")
+        return self.units[names.index(key)]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def to_dict(self) -> dict[str, Any]:
+        return table.as_dict(self)
+
+    def __str__(self) -> str:
+        return table.as_text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return table.as_html(self)

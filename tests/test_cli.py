@@ -1,0 +1,152 @@
+"""The command line as a user meets it: what goes to which stream, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skipscope
+from skipscope.cli import main
+
+FACTORY = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.relu(self.linear(x))
+
+def net():
+    print("a factory that talks")
+    return nn.Sequential(Block(8), Block(8), nn.Linear(8, 2)), torch.randn(2, 8)
+
+def picture():
+    return nn.Sequential(nn.Flatten(), Block(64))
+"""
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text(FACTORY)
+    return path
+
+
+class Command:
+    """Runs `skipscope ARGUMENTS` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self.monkeypatch.setattr(sys, "argv", ["skipscope", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = self.capsys.readouterr()
+        code = left.value.code
+        return (code if isinstance(code, int) else 0), captured.out, captured.err
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+def test_units_prints_a_table_under_a_line_about_the_model(command: Command) -> None:
+    code, out, _ = command("units", "torchvision:resnet18", "--input-shape", "3,32,32")
+    assert code == 0
+    assert out.splitlines()[0] == "torchvision resnet18, random weights"
+    assert "layer4.1" in out
+
+
+def test_json_is_one_document_and_nothing_else(command: Command, factory: Path) -> None:
+    code, out, err = command("units", f"{factory}:net", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert [unit["name"] for unit in document["units"]] == ["0", "1"]
+    assert {"name", "skip", "tail", "stage", "entry_shape", "exit_shape", "parameters"} <= set(document["units"][0])
+    assert document["source"]["model"] == f"{factory}:net"
+    assert document["source"]["random_weights"] is False
+    assert "a factory that talks" in err
+
+
+def test_out_writes_the_same_document_and_leaves_nothing_beside_it(
+    command: Command, factory: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    code, out, err = command("units", f"{factory}:net", "--json", "--out", folder)
+    assert code == 0
+    assert (folder / "units.json").read_text() == out
+    assert [path.name for path in folder.iterdir()] == ["units.json"]
+    assert "units.json" in err
+
+
+def test_data_gives_the_batch(command: Command, factory: Path) -> None:
+    code, out, _ = command("units", f"{factory}:picture", "--data", "digits", "--json")
+    assert code == 0
+    assert json.loads(out)["units"][0]["entry_shape"] == [64]
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "prefix": (["keras:resnet18"], "unknown prefix"),
+    "name": (["torchvision:resnet81"], "did you mean resnet18"),
+    "file": (["nowhere.py:net"], "no file nowhere.py"),
+    "weights": (["torchvision:resnet18", "--weights", "nowhere.pt"], "no weights file nowhere.pt"),
+    "shape": (["torchvision:resnet18", "--input-shape", "3,x"], "such as 3,224,224"),
+    "negative shape": (["torchvision:resnet18", "--input-shape", "3,0,4"], "positive whole numbers"),
+    "channels": (["torchvision:resnet18", "--input-shape", "5,32,32"], "channels"),
+    "data": (["torchvision:resnet18", "--data", "mnist"], "known: digits"),
+    "two inputs": (["torchvision:resnet18", "--data", "digits", "--input-shape", "3,8,8"], "give one of them"),
+    "text": (["torchvision:resnet18", "--text", "hello"], "language model"),
+    "device": (["torchvision:resnet18", "--device", "nowhere"], "use cpu"),
+    "dtype": (["torchvision:resnet18", "--dtype", "int8"], "use float32"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_bad_input_is_one_line_and_exit_code_two(command: Command, what: str) -> None:
+    arguments, message = WRONG[what]
+    code, out, err = command("units", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_factory_without_example_says_how_to_give_one(command: Command, factory: Path) -> None:
+    code, _, err = command("units", f"{factory}:picture")
+    assert code == 2
+    assert "--input-shape C,H,W" in err
+
+
+def test_a_folder_that_cannot_be_written_is_bad_input(command: Command, factory: Path) -> None:
+    code, _, err = command("units", f"{factory}:net", "--out", factory / "below")
+    assert code == 2
+    assert "choose another --out folder" in err
+
+
+def test_a_usage_error_leaves_with_two(command: Command) -> None:
+    code, out, err = command("units")
+    assert (code, out) == (2, "")
+    assert "MODEL" in err
+
+
+def test_the_version(command: Command) -> None:
+    assert command("--version")[:2] == (0, f"skipscope {skipscope.__version__}\n")
+
+
+def test_the_installed_command_answers() -> None:
+    command = Path(sys.executable).with_name("skipscope")
+    if not command.exists():
+        pytest.skip("the package is not installed here")
+    run = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    assert "units" in run.stdout

@@ -1,0 +1,342 @@
+"""MODEL strings to modules, batches and weights."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from skipscope.errors import InputError
+from skipscope.models import memory, resolve
+from skipscope.models.weights import load_weights
+
+FACTORY = """
+import torch
+from torch import nn
+from neighbour import WIDTH
+
+def alone():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))
+
+def with_example():
+    return alone(), torch.ones(2, WIDTH)
+
+def fails():
+    return {}["nothing"]
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> Path:
+    (tmp_path / "neighbour.py").write_text("WIDTH = 8\n")
+    path = tmp_path / "net.py"
+    path.write_text(FACTORY)
+    return path
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+
+
+# ---- names
+
+
+def test_torchvision_by_name() -> None:
+    source = resolve("torchvision:resnet18", input_shape=(3, 32, 32))
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.shape == (2, 3, 32, 32)
+    assert source.model(source.batch).shape == (2, 1000)
+    assert source.random_weights
+    assert str(source) == "torchvision resnet18, random weights"
+
+
+def test_timm_by_name_with_its_own_input_size() -> None:
+    source = resolve("timm:vit_tiny_patch16_224")
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.shape == (2, 3, 224, 224)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("resnet18", "expected torchvision:NAME, timm:NAME, hf:NAME or file.py:factory"),
+        ("keras:resnet18", "unknown prefix 'keras:'"),
+        ("torchvision:", "expected torchvision:NAME"),
+        ("torchvision:resnet81", "did you mean resnet18"),
+        ("torchvision:fasterrcnn_resnet50_fpn", "lists of images"),
+        ("timm:vit_tiny", "did you mean vit_tiny_patch16_224"),
+        ("timm:hf-hub:someone/something", "timm has no model"),
+        ("hf:gtp2", "did you mean gpt2"),
+        ("hf:someone/something", "nothing is downloaded"),
+        ("nowhere.py:net", "no file nowhere.py"),
+    ],
+)
+def test_a_wrong_name_says_what_to_do(spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(spec)
+
+
+def test_the_seed_decides_weights_and_batch_and_nothing_else_is_disturbed() -> None:
+    def made(seed: int) -> tuple[Tensor, Tensor]:
+        source = resolve("torchvision:resnet18", input_shape=(3, 32, 32), seed=seed)
+        assert isinstance(source.batch, Tensor)
+        return next(source.model.parameters()).detach(), source.batch
+
+    before = torch.random.get_rng_state()
+    first, again, other = made(1), made(1), made(2)
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0], other[0])
+    assert not torch.equal(first[1], other[1])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_dtype_and_device_are_applied_to_model_and_batch() -> None:
+    source = resolve("torchvision:resnet18", input_shape=(3, 32, 32), dtype="float64")
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.dtype == next(source.model.parameters()).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"dtype": "int8"}, "float32, float64"), ({"dtype": "nn"}, "float32"), ({"device": "nowhere"}, "use cpu")],
+)
+def test_wrong_dtype_or_device(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve("torchvision:resnet18", **options)  # type: ignore[arg-type]
+
+
+# ---- factories
+
+
+def test_a_factory_may_import_its_neighbours_and_give_an_example(factory: Path) -> None:
+    source = resolve(f"{factory}:with_example")
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.shape == (2, 8)
+    assert not source.random_weights  # nobody knows: the factory may have loaded them
+    assert "as the factory made them" in str(source)
+
+
+def test_a_factory_without_example_leaves_the_batch_open(factory: Path) -> None:
+    assert resolve(f"{factory}:alone").batch is None
+    batch = resolve(f"{factory}:alone", input_shape=(8,)).batch
+    assert isinstance(batch, Tensor)
+    assert batch.shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alnoe", "has no 'alnoe'; it has alone, with_example"),
+        ("fails", "line 13: KeyError"),
+        ("number", "gave int; expected a torch.nn.Module"),
+    ],
+)
+def test_a_wrong_factory_is_explained(factory: Path, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(f"{factory}:{name}")
+
+
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text("x = 1\ndef f(:\n")
+    with pytest.raises(InputError, match="line 2: SyntaxError"):
+        resolve(f"{path}:f")
+
+
+# ---- Hugging Face
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GPT-2 with weights and a tokenizer, as save_pretrained leaves them."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    torch.manual_seed(3)
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=20, n_positions=8)
+    transformers.GPT2Model(config).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "skip": 1, "connections": 2}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    return folder
+
+
+def test_a_saved_directory_keeps_its_weights(saved: Path) -> None:
+    import transformers
+
+    source = resolve(f"hf:{saved}", seed=7)
+    expected = transformers.AutoModel.from_pretrained(saved).state_dict()
+    assert all(torch.equal(value, expected[key]) for key, value in source.model.state_dict().items())
+    assert not source.random_weights
+
+
+def test_a_directory_without_weights_says_random(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((saved / "config.json").read_text())
+    assert resolve(f"hf:{tmp_path}", input_shape=(4,)).random_weights
+
+
+def test_an_empty_directory_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="save_pretrained"):
+        resolve(f"hf:{tmp_path}")
+
+
+def test_text_becomes_tokens(saved: Path) -> None:
+    batch = resolve(f"hf:{saved}", text="skip connections skip").batch
+    assert isinstance(batch, dict)
+    assert batch["input_ids"].tolist() == [[1, 2, 1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "skip " * 9}, "9 tokens are more than the model's 8 positions"),
+        ({"text": ""}, "no tokens"),
+        ({"input_shape": (9,)}, "more than the model's 8"),
+        ({"input_shape": (3, 4)}, "one number, the count of tokens"),
+    ],
+)
+def test_wrong_language_inputs(saved: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(f"hf:{saved}", **options)
+
+
+def test_text_without_a_tokenizer_is_explained() -> None:
+    with pytest.raises(InputError, match="tokenizer"):
+        resolve("hf:gpt2", text="hello", weights_needed=False)
+    with pytest.raises(InputError, match="language model"):
+        resolve("torchvision:resnet18", text="hello")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("t5", {"input_ids": (2, 16), "decoder_input_ids": (2, 16)}),
+        ("vit", {"pixel_values": (2, 3, 224, 224)}),
+    ],
+)
+def test_inputs_follow_the_configuration(name: str, inputs: dict[str, tuple[int, ...]]) -> None:
+    batch = resolve(f"hf:{name}", weights_needed=False).batch
+    assert isinstance(batch, dict)
+    assert {key: tuple(value.shape) for key, value in batch.items()} == inputs
+
+
+# ---- memory
+
+
+def test_a_large_model_stays_unallocated_when_its_values_are_not_needed() -> None:
+    source = resolve("hf:llama", weights_needed=False)
+    assert isinstance(source.batch, dict)
+    assert {p.device.type for p in source.model.parameters()} == {"meta"}
+    assert source.batch["input_ids"].device.type == "meta"
+    assert "not allocated" in str(source)
+
+
+def test_a_model_that_does_not_fit_is_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**30)
+    with pytest.raises(InputError, match=r"needs 24\.6 GiB for its weights, and cpu has 1\.0 GiB free"):
+        resolve("hf:llama")
+
+
+def test_free_memory_is_known_or_said_to_be_unknown() -> None:
+    free = memory.free_memory(torch.device("cpu"))
+    assert free is None or free > 0
+
+
+# ---- weights
+
+State = dict[str, Tensor]
+WAYS: dict[str, Callable[[State], Any]] = {
+    "plain": lambda state: state,
+    "under state_dict": lambda state: {"epoch": 3, "state_dict": state},
+    "under model": lambda state: {"model": state, "optimizer": {"lr": 0.1}},
+    "data parallel": lambda state: {f"module.{key}": value for key, value in state.items()},
+    "compiled": lambda state: {f"_orig_mod.{key}": value for key, value in state.items()},
+    "all at once": lambda state: {"state_dict": {f"module._orig_mod.{key}": value for key, value in state.items()}},
+    "before the step counter": lambda state: {k: v for k, v in state.items() if "num_batches" not in k},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_wrapping_is_undone(way: str, tmp_path: Path) -> None:
+    trained, model = net(), net()
+    path = tmp_path / "weights.pt"
+    torch.save(WAYS[way](trained.state_dict()), path)
+    load_weights(model, path)
+    assert all(torch.equal(value, trained.state_dict()[key]) for key, value in model.state_dict().items())
+
+
+def test_a_child_named_as_a_wrapper_keeps_its_name(tmp_path: Path) -> None:
+    trained, model = (nn.ModuleDict({"module": nn.Linear(2, 2)}) for _ in range(2))
+    torch.save(trained.state_dict(), tmp_path / "weights.pt")
+    load_weights(model, tmp_path / "weights.pt")
+    assert torch.equal(model["module"].weight, trained["module"].weight)  # type: ignore[arg-type]
+
+
+def test_safetensors_through_resolve(factory: Path, tmp_path: Path) -> None:
+    state = resolve(f"{factory}:alone", seed=5).model.state_dict()
+    save_file(state, tmp_path / "weights.safetensors")
+    source = resolve(f"{factory}:alone", weights=tmp_path / "weights.safetensors")
+    assert all(torch.equal(value, state[key]) for key, value in source.model.state_dict().items())
+    assert "weights from" in str(source)
+
+
+def test_tied_weights_may_be_stored_once(tmp_path: Path) -> None:
+    def tied() -> nn.Sequential:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        return model
+
+    trained, model = tied(), tied()
+    state = {key: value for key, value in trained.state_dict().items() if key != "1.weight"}
+    save_file(state, tmp_path / "weights.safetensors")
+    load_weights(model, tmp_path / "weights.safetensors")
+    assert torch.equal(model[1].weight, trained[0].weight)
+
+
+def test_weights_that_do_not_fit_name_the_first_few(tmp_path: Path) -> None:
+    state = net().state_dict()
+    state["0.weight"] = torch.zeros(8, 9)
+    state["extra"] = state.pop("2.bias")
+    torch.save(state, tmp_path / "weights.pt")
+    with pytest.raises(InputError) as caught:
+        load_weights(net(), tmp_path / "weights.pt")
+    assert "1 missing (2.bias)" in str(caught.value)
+    assert "1 unexpected (extra)" in str(caught.value)
+    assert "0.weight 8x9 in the file, 8x8 in the model" in str(caught.value)
+
+
+def test_a_pickle_that_could_run_code_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save(net(), path)
+    with pytest.raises(InputError, match=r"could run code.*save_file"):
+        load_weights(net(), path)
+
+
+@pytest.mark.parametrize("name", ["noise.pt", "noise.safetensors", "empty.pt", "empty.safetensors"])
+def test_a_file_of_another_kind_is_explained(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"" if name.startswith("empty") else random.Random(0).randbytes(300))
+    with pytest.raises(InputError, match="save"):
+        load_weights(net(), path)
+
+
+def test_a_file_without_tensors_is_explained(tmp_path: Path) -> None:
+    torch.save({"epoch": 3}, tmp_path / "weights.pt")
+    with pytest.raises(InputError, match="no tensors by name"):
+        load_weights(net(), tmp_path / "weights.pt")
+
+
+def test_a_missing_file_is_noticed_before_the_model_is_built(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no weights file"):
+        resolve("hf:llama", weights=tmp_path / "none.safetensors")

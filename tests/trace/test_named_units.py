@@ -1,0 +1,103 @@
+"""Models that cannot be exported: the message, and units named by the user."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import skipscope as ss
+from tests.trace.nets import D, Residual, mlp
+
+
+class Branching(nn.Module):
+    """Its forward looks at values, so it has no graph; its blocks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(D, D)
+        self.blocks = nn.ModuleList([Residual(mlp()), nn.Sequential(Residual(mlp()), nn.ReLU()), Residual(mlp())])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+            if x.sum() > 1e6:
+                return x
+        return x.tanh()
+
+
+class OpaqueBlock(nn.Module):
+    """A block that cannot be exported either, and changes its input in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = mlp()
+
+    def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+        factor = 1.0 if float(x.sum()) < 1e6 else 2.0
+        x += scale * self.branch(x) * factor
+        return x
+
+
+class Opaque(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = OpaqueBlock()
+
+    def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+        return self.block(self.block(x * 1.0, scale), scale)
+
+
+def test_the_message_names_the_operation_and_the_way_out() -> None:
+    with pytest.raises(ss.TraceError, match=r"cannot be exported.*if x\.sum\(\) > 1e6.*units=\["):
+        ss.trace(Branching(), torch.randn(3, D))
+
+
+def test_named_modules_are_taken_apart_where_they_can_be() -> None:
+    torch.manual_seed(0)
+    model, x = Branching().double().eval(), torch.randn(3, D, dtype=torch.float64)
+    trunk = ss.trace(model, x, units=[f"blocks.{i}" for i in range(3)])
+    assert [unit.name for unit in trunk.units] == ["blocks.0", "blocks.1", "blocks.2"]
+    assert [unit.tail.operations for unit in trunk.units] == [[], ["relu"], []]
+    torch.testing.assert_close(trunk.replay(x), model(x))
+    point = trunk.at(torch.randn(5, D, dtype=torch.float64))
+    for unit in trunk.units:
+        entry = point.entry(unit)
+        torch.testing.assert_close(unit(entry), point.exit(unit))
+        torch.testing.assert_close(unit.tail(unit.branch(entry) + unit.skip(entry)), point.exit(unit))
+    torch.testing.assert_close(trunk.span(0, 2)(point.entry(trunk[0])), point.exit(trunk[2]))
+    torch.testing.assert_close(trunk.stages[0](point.entry(trunk[0])), point.exit(trunk[2]))
+
+
+def test_a_module_that_cannot_be_taken_apart_is_used_as_it_is_and_says_so() -> None:
+    torch.manual_seed(0)
+    model = Opaque().double().eval()
+    x = torch.randn(3, D, dtype=torch.float64), torch.rand(3, 1, dtype=torch.float64)
+    trunk = ss.trace(model, x, units=["block"])
+    assert [unit.name for unit in trunk.units] == ["block", "block#2"]
+    assert "its skip is taken to be the identity" in str(trunk)
+    torch.testing.assert_close(trunk.replay(x), model(*x))
+    point = trunk.at(x)
+    first, second = trunk.units
+    entry = point.entry(first)
+    torch.testing.assert_close(entry, x[0])  # not what the module made of it in place
+    torch.testing.assert_close(first.branch(entry), x[1] * model.block.branch(x[0]))
+    torch.testing.assert_close(second(first(entry)), model(*x))
+    torch.testing.assert_close(trunk.span(0, 1)(entry), model(*x))
+    with pytest.raises(ss.InputError, match="a batch of 3, but the state has 2"):
+        first(entry[:2])
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        (["block.0"], r"no module 'block\.0'; did you mean: .*blocks\.0"),
+        (["blocks.0", "blocks.0.branch"], "lies inside another named unit"),
+        ([], "names no module"),
+        (["stem", "blocks"], "never called blocks"),
+    ],
+)
+def test_bad_names_are_refused(units: list[str], message: str) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        ss.trace(Branching(), torch.randn(3, D), units=units)
