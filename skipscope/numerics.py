@@ -7,8 +7,10 @@ under, because the attention backend decides the strides that later `view`s see.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -32,3 +34,12 @@ def measuring() -> Iterator[None]:
         matmul.allow_tf32 = matmul_tf32
         cudnn.allow_tf32 = tf32
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@cache
+def load_forward_mode() -> None:
+    """Torch warns about its own use of torch.jit the first time that forward mode is used; not our users' business."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.func.jvp(torch.sin, (torch.zeros(1),), (torch.ones(1),))
+        torch.func.vmap(lambda t: torch.func.jvp(torch.sin, (torch.zeros(1),), (t,))[1])(torch.ones(1, 1))

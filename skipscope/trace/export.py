@@ -137,15 +137,17 @@ def _batch_symbol(inputs: Sequence[fx.Node], axis: int) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter warns, logs and prints about its own inner life; errors still arrive as exceptions."""
-    logger = logging.getLogger("torch")
-    level = logger.level
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.__trace")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
-        logger.setLevel(logging.CRITICAL)
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
         try:
             yield
         finally:
-            logger.setLevel(level)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _first_line(error: BaseException | None) -> str:
@@ -155,13 +157,15 @@ def _first_line(error: BaseException | None) -> str:
 
 def _explained(model: nn.Module, inputs: Inputs, error: Exception) -> Exception:
     """What stopped the export: the operation and the line of the user's code, and what to do instead."""
-    where = _user_line(error)
-    if _fails_by_itself(model, inputs):
+    try:
+        call_untouched(model, inputs)
+    except Exception as own:  # whatever the user's forward raises: the batch is to blame, not the export
         shapes = [tuple(t.shape) for t in inputs.tensors()]
         return InputError(
-            f"{type(model).__name__} does not run on inputs of shapes {shapes}: {_first_line(error)}{where}; "
+            f"{type(model).__name__} does not run on inputs of shapes {shapes}: {_first_line(own)}{_user_line(own)}; "
             f"pass a batch that the model accepts{_passed_whole(model, inputs)}"
         )
+    where = _user_line(error)
     operation = re.search(r"aten\.[\w.]+", str(error))
     what = f"operation {operation.group(0)}: " if operation else ""
     return TraceError(
@@ -177,14 +181,6 @@ def _passed_whole(model: nn.Module, inputs: Inputs) -> str:
     whole = inputs.args[0]
     what = f"a dict of {', '.join(map(str, whole))}" if isinstance(whole, Mapping) else f"{len(whole)} values"
     return f" (its forward takes {inspect.signature(model.forward)}, so {what} went in as one argument)"
-
-
-def _fails_by_itself(model: nn.Module, inputs: Inputs) -> bool:
-    try:
-        call_untouched(model, inputs)
-    except Exception:  # whatever the user's forward raises
-        return True
-    return False
 
 
 def call_untouched(model: nn.Module, inputs: Inputs) -> Any:

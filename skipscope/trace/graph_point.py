@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
 
 from skipscope.numerics import measuring
-from skipscope.trace.program import Program, Values
+from skipscope.trace.program import Values, last_uses
 from skipscope.trace.trunk import Point
 
 if TYPE_CHECKING:
     from skipscope.trace.graph_trunk import GraphUnit
+    from skipscope.trace.structure import Structure
 
 
 class GraphPoint(Point):
     """States and contexts at one batch; what was not kept is computed again when it is asked for."""
 
-    def __init__(self, program: Program, inputs: Values, units: Sequence[GraphUnit]) -> None:
-        self.program = program
+    def __init__(self, structure: Structure, inputs: Values, units: Sequence[GraphUnit]) -> None:
+        self.structure, self.program = structure, structure.program
+        program = self.program
         self.batch = program.batch_of(inputs)
         self._inputs = inputs
         self.units: Sequence[GraphUnit] = units
@@ -46,11 +48,50 @@ class GraphPoint(Point):
             self._values.update(self._computed({node}))
         return self._values[node]
 
+    def take(self, samples: Sequence[int]) -> GraphPoint:
+        """The same point for some of the samples."""
+        index = torch.as_tensor(list(samples))
+        inputs = {}
+        for node, value in self._inputs.items():
+            axis = self.program.batch_axis(node)
+            inputs[node] = value if axis is None else value.index_select(axis, index.to(value.device))
+        return GraphPoint(self.structure, inputs, self.units)
+
+    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        values = {node: self._leaf(node, value) for node, value in self._inputs.items()}
+        with torch.enable_grad(), measuring():
+            for node in self.program.nodes:
+                self.program.run([node], values, self.batch)
+                values[node] = self._leaf(node, values[node])
+            states = [values[unit.entry] for unit in self.units] + [values[unit.exit] for unit in self.units[-1:]]
+            return list(
+                torch.autograd.grad(scalar(self.program.unflatten(values, self.batch)), states, allow_unused=True)
+            )
+
+    def _leaf(self, node: fx.Node, value: Any) -> Any:
+        """Paths start to be followed where they start: at float inputs and at embeddings."""
+        return value.detach().requires_grad_() if node in self.structure.flow.sources else value
+
+    def first_not_finite(self) -> str:
+        for name in self.program.weights.values():
+            weight = self.program.lookup(name)
+            if isinstance(weight, Tensor) and not torch.isfinite(weight).all():
+                return f"the weight {name}"
+        values = dict(self._inputs)
+        with torch.no_grad(), measuring():
+            for node in self.program.nodes:
+                self.program.run([node], values, self.batch)
+                value = values[node]
+                # Masks are made of minus infinities: only what the inputs' values flow through counts.
+                if isinstance(value, Tensor) and self.structure.flow.on_path(node) and not torch.isfinite(value).all():
+                    return self.structure.origin(node)
+        return ""
+
     def _computed(self, wanted: set[fx.Node]) -> Values:
         values = dict(self._inputs)
         nodes = self._before(wanted)
         with torch.no_grad(), measuring():
-            self.program.run(nodes, values, self.batch, drop=_last_uses(nodes, wanted | set(self._inputs)))
+            self.program.run(nodes, values, self.batch, drop=last_uses(nodes, wanted | set(self._inputs)))
         return {node: value for node, value in values.items() if node in wanted or node in self._inputs}
 
     def _before(self, wanted: set[fx.Node]) -> list[fx.Node]:
@@ -62,17 +103,3 @@ class GraphPoint(Point):
                 needed.add(node)
                 waiting += node.all_input_nodes
         return [node for node in self.program.nodes if node in needed]
-
-
-def _last_uses(nodes: list[fx.Node], kept: set[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
-    """For each node, the values that nothing after it reads."""
-    last: dict[fx.Node, fx.Node] = {}
-    for node in nodes:
-        last[node] = node
-        for argument in node.all_input_nodes:
-            last[argument] = node
-    drops: dict[fx.Node, list[fx.Node]] = {}
-    for node, user in last.items():
-        if node not in kept and node.op != "placeholder":
-            drops.setdefault(user, []).append(node)
-    return drops

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from skipscope.trace import operations
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.piece import Piece
 from skipscope.trace.structure import Part, Structure
-from skipscope.trace.trunk import Path, Segment, Span, Stage, Trunk, Unit
+from skipscope.trace.trunk import Path, Point, Segment, Span, Stage, Trunk, Unit
 
 
 class GraphSpan(Span):
@@ -32,6 +32,12 @@ class GraphSpan(Span):
 
     def __call__(self, state: Tensor) -> Tensor:
         return self.piece(state, self.trunk.point)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.piece.bound(point)
+
+    def argument(self, point: Point) -> Tensor:
+        return self.piece.argument(point)
 
     @property
     def batch_axis(self) -> int:
@@ -55,6 +61,12 @@ class GraphPath(Path):
 
     def __call__(self, state: Tensor) -> Tensor:
         return self.piece(state, self.unit.trunk.point)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.piece.bound(point)
+
+    def argument(self, point: Point) -> Tensor:
+        return self.piece.argument(point)
 
 
 class GraphUnit(GraphSpan, Unit):
@@ -135,7 +147,7 @@ class GraphTrunk(Trunk):
 
     def at(self, x: Any) -> GraphPoint:
         inputs = self.inputs(x)
-        self.point = GraphPoint(self.program, self.program.bind(inputs.args, inputs.kwargs), self.units)
+        self.point = GraphPoint(self.structure, self.program.bind(inputs.args, inputs.kwargs), self.units)
         return self.point
 
     def replay(self, x: Any) -> Any:

@@ -74,6 +74,12 @@ class ModuleSpan(Span):
     def __call__(self, state: Tensor) -> Tensor:
         return self.trunk.run_between(self.first, self.last, state)
 
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.trunk.at_point(point, self)
+
+    def argument(self, point: Point) -> Tensor:
+        return point.entry(self.first)
+
     @property
     def entry_shape(self) -> tuple[int, ...]:
         return self.first.entry_shape
@@ -87,14 +93,24 @@ class ModuleSpan(Span):
         return self.first.batch_axis
 
 
-class OpaquePath(Path):
-    """A path of a module that could not be taken apart."""
+class ModulePath(Path):
+    """A path of a named module: one of the graph inside it, or what can be said of it as a whole."""
 
-    def __init__(self, name: str, function: Callable[[Tensor], Tensor], operations: list[str]) -> None:
-        self.name, self.function, self.operations = name, function, operations
+    def __init__(
+        self, unit: ModuleUnit, what: str, function: Callable[[Tensor], Tensor], operations: list[str]
+    ) -> None:
+        self.unit, self.name = unit, f"{what} of {unit.name}"
+        self.function, self.operations = function, operations
+        self._after_sum = what == "tail"
 
     def __call__(self, state: Tensor) -> Tensor:
         return self.function(state)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.unit.trunk.at_point(point, self)
+
+    def argument(self, point: Point) -> Tensor:
+        return point.sum(self.unit) if self._after_sum else point.entry(self.unit)
 
 
 class ModuleUnit(Unit):
@@ -118,7 +134,10 @@ class ModuleUnit(Unit):
         self.context = [f"argument {i} of {path}" for i in range(1, len(extra))]
         if inside is not None:
             self.kind, self.branches = inside.kind, inside.branches
-            self.branch, self.skip, self.tail = inside.branch, inside.skip, inside.tail
+            self.branch, self.skip, self.tail = (
+                ModulePath(self, what, path, path.operations)
+                for what, path in (("branch", inside.branch), ("skip", inside.skip), ("tail", inside.tail))
+            )
         else:
             self.kind, self.branches = "identity", 1
             if self._entry != self._exit:
@@ -126,16 +145,20 @@ class ModuleUnit(Unit):
                     f"{path} changes the shape of its state from {self._entry} to {self._exit} and cannot be exported, "
                     "so its skip cannot be told from its branch; leave it out of the named units"
                 )
-            self.skip = OpaquePath(f"skip of {self.name}", lambda state: state, [])
-            self.tail = OpaquePath(f"tail of {self.name}", lambda state: state, [])
-            self.branch = OpaquePath(
-                f"branch of {self.name}", lambda state: self(state) - state, [type(module).__name__]
-            )
+            self.skip = ModulePath(self, "skip", lambda state: state, [])
+            self.tail = ModulePath(self, "tail", lambda state: state, [])
+            self.branch = ModulePath(self, "branch", lambda state: self(state) - state, [type(module).__name__])
 
     def __call__(self, state: Tensor) -> Tensor:
         if self.inside is not None:
             return self.inside(state)
         return self.trunk.run_module(self, state)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.trunk.at_point(point, self)
+
+    def argument(self, point: Point) -> Tensor:
+        return point.entry(self)
 
     @property
     def batch_axis(self) -> int:
@@ -169,6 +192,21 @@ class ModulePoint(Point):
     def sum(self, unit: Unit) -> Tensor:
         entry = self.entry(unit)
         return unit.skip(entry) + unit.branch(entry)
+
+    def take(self, samples: Sequence[int]) -> None:
+        return None
+
+    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        trunk = self.units[0].trunk
+        assert isinstance(trunk, ModuleTrunk)
+        return trunk.gradients(self.inputs, scalar)
+
+    def first_not_finite(self) -> str:
+        states = ((f"the {what} of {u.name}", state(u)) for u in self.units for what, state in self._states())
+        return next((where for where, state in states if not torch.isfinite(state).all()), "")
+
+    def _states(self) -> list[tuple[str, Callable[[Unit], Tensor]]]:
+        return [("entry", self.entry), ("exit", self.exit)]
 
 
 class ModuleTrunk(Trunk):
@@ -225,6 +263,14 @@ class ModuleTrunk(Trunk):
 
         return self._run(inputs, before=keep, after=replaced)
 
+    def at_point(self, point: Point, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """Named modules run with the arguments of the trunk's last point: another point is a mistake."""
+        if point is not self.point:
+            raise TraceError(
+                "this point is not the trunk's last one; call trunk.at(x) again and use the point it returns"
+            )
+        return function
+
     def run_between(self, first: ModuleUnit, last: ModuleUnit, state: Tensor) -> Tensor:
         if first is last:
             return first(state)
@@ -244,6 +290,23 @@ class ModuleTrunk(Trunk):
         except _Stop as stop:
             return stop.state
         raise TraceError(f"{last.name} did not run")
+
+    def gradients(self, inputs: Inputs, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        states: list[Tensor] = []
+
+        def follow(path: str, args: Any, kwargs: Any) -> Any:
+            state = _state((args, kwargs), "gets")
+            state = state if state.requires_grad else state.detach().requires_grad_()
+            states.append(state)
+            return _with_state((args, kwargs), state.clone())  # the module may change it in place
+
+        def last(path: str, args: Any, kwargs: Any, output: Any) -> None:
+            exits[:] = [_state(output, "returns")]
+
+        exits: list[Tensor] = []
+        with torch.enable_grad():
+            output = self._run(inputs, before=follow, after=last)
+            return list(torch.autograd.grad(scalar(output), states + exits, allow_unused=True))
 
     def run_module(self, unit: ModuleUnit, state: Tensor) -> Tensor:
         """One named module as it is, at a state; its other arguments are those of the last point."""

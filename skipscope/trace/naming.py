@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch import Tensor, fx
 
+from skipscope.trace import operations
 from skipscope.trace.flow import Flow
 from skipscope.trace.modules import Calls
 from skipscope.trace.program import Program
@@ -15,9 +16,12 @@ from skipscope.trace.rule import Region
 Stack = tuple[tuple[str, str], ...]
 
 
-def name_units(program: Program, flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[str]:
+def name_units(
+    program: Program, flow: Flow, calls: Calls, regions: Sequence[Region], first: Collection[int]
+) -> list[str]:
     """The owner is the innermost call that holds the whole unit. Where it is the model itself or holds other
-    units too, the child with most of the branch's parameters names the unit; equal names are numbered `#2`, `#3`.
+    units too, the child with most of the branch's parameters names the unit; equal names are numbered `#2`, `#3`,
+    those of the units in `first` before the others.
     """
     owners = [_owner(flow, calls, region) for region in regions]
     names: list[str] = []
@@ -31,11 +35,13 @@ def name_units(program: Program, flow: Flow, calls: Calls, regions: Sequence[Reg
         if shared or not name:
             name = _child(program, flow, calls, region, owners[i]) or name
         names.append(_readable(name) or region.end.name)
-    return _numbered(names)
+    return _numbered(names, first)
 
 
 def _owner(flow: Flow, calls: Calls, region: Region) -> Stack:
-    stacks = [calls.stack(node) for node in flow.unmask(region.nodes)]
+    # A reshape before or after the unit's own module does not make a larger module its owner.
+    working = [node for node in flow.unmask(region.nodes) if operations.kind(node) != "layout"]
+    stacks = [calls.stack(node) for node in working]
     common = stacks[0]
     for stack in stacks[1:]:
         length = sum(1 for _ in _while_equal(common, stack))
@@ -86,10 +92,11 @@ def _readable(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
-def _numbered(names: Sequence[str]) -> list[str]:
+def _numbered(names: Sequence[str], first: Collection[int]) -> list[str]:
     seen: Counter[str] = Counter()
-    result = []
-    for name in names:
-        seen[name] += 1
-        result.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    result = list(names)
+    for i in sorted(range(len(names)), key=lambda i: (i not in first, i)):
+        seen[names[i]] += 1
+        if seen[names[i]] > 1:
+            result[i] = f"{names[i]}#{seen[names[i]]}"
     return result

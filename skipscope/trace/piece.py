@@ -8,15 +8,18 @@ special case and the two add up to the sum.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from skipscope.errors import InputError, TraceError
 from skipscope.numerics import measuring
 from skipscope.trace.flow import Flow
 from skipscope.trace.graph_point import GraphPoint
-from skipscope.trace.program import Program
+from skipscope.trace.program import Program, last_uses
+from skipscope.trace.trunk import Point
 
 Zeros = Mapping[fx.Node, frozenset[fx.Node]]
 
@@ -37,6 +40,7 @@ class Piece:
         self.zero = dict(zero or {})
         self.axis = program.batch_axis(entry)
         self.nodes, self.context = self._needed(flow, own)
+        self._drop = last_uses(self.nodes, {exit, *self.context})
 
     def _needed(self, flow: Flow, own: Collection[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
         """What must run to get from entry to exit, in order, and the values that must come from a point.
@@ -61,7 +65,7 @@ class Piece:
         return sorted(computed, key=flow.position.__getitem__), sorted(context, key=flow.position.__getitem__)
 
     def __call__(self, state: Tensor, point: GraphPoint | None = None) -> Tensor:
-        """The piece at `state`; a context, if it has one, is taken from `point`."""
+        """The piece at `state`, in the state's own floating type; a context, if it has one, is taken from `point`."""
         batch = self._check(state)
         values = {self.entry: state}
         if self.context:
@@ -72,10 +76,18 @@ class Piece:
                     f"{self.name} has a context, which the last point holds for a batch of {point.batch}, but the "
                     f"state has {batch}; call trunk.at(x) with the batch that this state belongs to"
                 )
-            values.update({node: point.value(node) for node in self.context})
+            values.update({node: _in_type(point.value(node), state.dtype) for node in self.context})
         with measuring():
-            self.program.run(self.nodes, values, batch, zero=self.zero)
+            self.program.run(self.nodes, values, batch, drop=self._drop, zero=self.zero, dtype=state.dtype)
         return values[self.exit]
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
+        return lambda state: self(state, point)
+
+    def argument(self, point: Point) -> Tensor:
+        assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
+        return point.value(self.entry)
 
     def _check(self, state: Tensor) -> int:
         program, axis = self.program, self.axis
@@ -85,3 +97,7 @@ class Piece:
             wanted = ["batch" if i == axis else str(size) for i, size in enumerate(expected)]
             raise InputError(f"{self.name}: expected a state of shape ({', '.join(wanted)}), got {tuple(state.shape)}")
         return batch
+
+
+def _in_type(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -9,7 +9,7 @@ tensors that its sizes were once read from. A device named in the graph follows 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +48,9 @@ class Program:
         self.batch_symbol = batch_symbol
         self.traced_batch = traced_batch
         self._sizes: dict[tuple[fx.Node, int], Any] = {}
+        floats = [w.dtype for w in model.parameters() if w.is_floating_point()]
+        floats += [n.meta["val"].dtype for n in inputs if _is_floating(n.meta.get("val"))]
+        self.dtype = floats[0] if floats else torch.get_default_dtype()
         self.refresh()
 
     def refresh(self) -> None:
@@ -61,7 +64,7 @@ class Program:
     def parameter(self, node: fx.Node) -> Tensor | None:
         """The parameter behind a placeholder, None for buffers, inputs and computed values."""
         name = self.weights.get(node)
-        value = None if name is None else self._lookup(name)
+        value = None if name is None else self.lookup(name)
         return value if isinstance(value, nn.Parameter) else None
 
     def is_free(self, node: fx.Node) -> bool:
@@ -121,11 +124,14 @@ class Program:
         *,
         drop: Mapping[fx.Node, Sequence[fx.Node]] | None = None,
         zero: Mapping[fx.Node, frozenset[fx.Node]] | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Run `nodes` in order, adding to `values`.
 
         drop: after the key has run, the values no longer needed. zero: arguments that the key sees as zeros.
+        dtype: run in another floating type than the model's; weights and constants are converted as they are read.
         """
+        dtype = None if dtype == self.dtype else dtype
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
         for node in nodes:
             if node.op == "get_attr":
@@ -136,10 +142,12 @@ class Program:
             def value(argument: fx.Node, hidden: frozenset[fx.Node] = hidden) -> Any:
                 if argument in hidden:
                     like = argument.meta["val"]
-                    return torch.zeros(self.shape(argument, batch), dtype=like.dtype, device=device)
+                    return torch.zeros(self.shape(argument, batch), dtype=dtype or like.dtype, device=device)
                 if argument in values:
                     return values[argument]
                 result = self._outside(argument, batch, device)
+                if dtype is not None and isinstance(result, Tensor) and result.is_floating_point():
+                    result = result.to(dtype)
                 if isinstance(result, Tensor) and self.is_free(argument):
                     values[argument] = result  # made once, so that random ones agree wherever they are read
                 return result
@@ -148,6 +156,8 @@ class Program:
             kwargs = fx.node.map_arg(node.kwargs, value)
             if device is not None and kwargs.get("device") is not None:
                 kwargs = {**kwargs, "device": device}
+            if dtype is not None and kwargs.get("dtype") == self.dtype:
+                kwargs = {**kwargs, "dtype": dtype}
             values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
             for dead in drop.get(node, ()) if drop else ():
                 values.pop(dead, None)
@@ -165,7 +175,7 @@ class Program:
     def _outside(self, node: fx.Node, batch: int, device: torch.device | None) -> Any:
         """The value of a node that is not computed along the graph: a weight, a constant, a size."""
         if (name := self.weights.get(node)) is not None:
-            return self._lookup(name)
+            return self.lookup(name)
         if node in self.constants:
             constant = self.constants[node]
             return constant.to(device) if isinstance(constant, Tensor) and device is not None else constant
@@ -183,11 +193,11 @@ class Program:
         what = operations.name(node).removeprefix("new_").removesuffix("_like")
         if what in ("rand", "randn"):
             return getattr(torch, what)(shape, dtype=like.dtype, device=device)
-        fill: Any = {"zeros": 0, "ones": 1, "empty": 0}.get(what, node.args[-1])
+        fill: Any = node.args[-1] if what == "full" else {"zeros": 0, "ones": 1, "empty": 0}[what]
         value = self._outside(fill, batch, device) if isinstance(fill, fx.Node) else fill
         return torch.full(shape, value, dtype=like.dtype, device=device)
 
-    def _lookup(self, name: str) -> Any:
+    def lookup(self, name: str) -> Any:
         try:
             return operator.attrgetter(name)(self.model)
         except AttributeError:
@@ -218,6 +228,24 @@ class Program:
                 f"input {node.name!r}: the trunk was traced with shape ({wanted}), got {tuple(leaf.shape)}; "
                 "pass that shape, or trace again with this batch"
             )
+
+
+def last_uses(nodes: Sequence[fx.Node], kept: Collection[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """For each node, the values that nothing after it reads: what a run can drop once the node has run."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        last[node] = node
+        for argument in node.all_input_nodes:
+            last[argument] = node
+    drops: dict[fx.Node, list[fx.Node]] = {}
+    for node, user in last.items():
+        if node not in kept and node.op != "placeholder":
+            drops.setdefault(user, []).append(node)
+    return drops
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _expression(size: Any) -> Any:

@@ -65,6 +65,7 @@ class Rule:
                 self._examine_sum(node)
             elif operations.name(node) in ("cat", "concat"):
                 self._examine_concatenation(node)
+        self._drop_joined_contexts()
         self._drop_split_linear_layers()
 
     def is_sum(self, node: fx.Node) -> bool:
@@ -73,12 +74,14 @@ class Rule:
     # -- sums
 
     def _examine_sum(self, node: fx.Node) -> None:
-        whole, partial = self._flattened(node, across_units=True)
-        if any(p in self.regions for p in partial):
-            region = self._unit(node, whole, partial)
-            if not isinstance(region, Region) or not self._merges(region, partial):
-                whole, partial = self._flattened(node, across_units=False)
-        found = self._unit(node, whole, partial)
+        separate: set[fx.Node] = set()  # partial sums that end units of their own
+        while True:
+            terms, partial = self._flattened(node, separate)
+            found = self._unit(node, terms, partial)
+            apart = {p for p in partial if p in self.regions and not self._merges(found, self.regions[p])}
+            if not apart:
+                break
+            separate |= apart
         for p in partial:
             self.refused.pop(p, None)
         if isinstance(found, Region):
@@ -88,26 +91,26 @@ class Rule:
         else:
             self.refused[node] = found
 
-    def _flattened(self, node: fx.Node, across_units: bool) -> tuple[list[fx.Node], list[fx.Node]]:
+    def _flattened(self, node: fx.Node, separate: set[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
         terms: list[fx.Node] = []
         partial: list[fx.Node] = []
         for argument in self.flow.predecessors[node]:
-            inside = self.is_sum(argument) and len(argument.users) == 1
-            if inside and (across_units or argument not in self.regions):
-                inner_terms, inner_partial = self._flattened(argument, across_units)
+            if self.is_sum(argument) and len(argument.users) == 1 and argument not in separate:
+                inner_terms, inner_partial = self._flattened(argument, separate)
                 terms += inner_terms
                 partial += [argument, *inner_partial]
             else:
                 terms.append(argument)
         return terms, partial
 
-    def _merges(self, region: Region, partial: Iterable[fx.Node]) -> bool:
+    def _merges(self, found: Region | LeftOut, part: Region) -> bool:
         """A partial sum is no unit of its own when the same call of a module goes on adding to the same entry."""
-        if len(set(region.terms)) < len(region.terms):
-            return False
-        call = self.calls.of(region.end)
-        inner = [self.regions[p] for p in partial if p in self.regions]
-        return all(r.entry is region.entry and self.calls.of(r.end) == call for r in inner)
+        return (
+            isinstance(found, Region)
+            and len(set(found.terms)) == len(found.terms)
+            and part.entry is found.entry
+            and self.calls.of(part.end) == self.calls.of(found.end)
+        )
 
     def _unit(self, node: fx.Node, terms: list[fx.Node], partial: list[fx.Node]) -> Region | LeftOut:
         refusals: list[LeftOut] = []
@@ -195,17 +198,16 @@ class Rule:
 
     def _skip_kind(self, skip: _Path, sums: Iterable[fx.Node]) -> str:
         kinds = {operations.kind(n) for n in skip.members}
+        names = {operations.name(n) for n in skip.members}
         if skip.mixes:
             return "projection"
-        for kind in ("pool", "pad"):
-            if kind in kinds:
-                return kind
-        names = {operations.name(n) for n in skip.members}
-        if "cat" in names:
+        if kinds & {"pool", "reduce"}:
+            return "pool"
+        if "pad" in kinds or "cat" in names:
             return "pad"
         if kinds & {"pointwise", "norm"} or any(self._scales(s, skip.term) for s in sums):
             return "scaled"
-        return "pool" if kinds & {"reduce"} else "identity"
+        return "identity" if names <= {"reshape", "unsqueeze", "squeeze", "flatten"} else "layout"
 
     def _scales(self, node: fx.Node, term: fx.Node) -> bool:
         """Does this sum take the term with a factor other than one?"""
@@ -225,6 +227,15 @@ class Rule:
                 self.refused[node] = self._refuse(
                     "parallel", node, "two linear maps are added: one linear layer in parts"
                 )
+
+    def _drop_joined_contexts(self) -> None:
+        """In a unit's branch a sum whose own entry lies outside the unit only brings a context in (a modulation)."""
+        for node, region in list(self.regions.items()):
+            bit, entry = self.flow.bit(node), self.flow.bit(region.entry)
+            around = [r for r in self.regions.values() if r is not region and r.nodes & bit]
+            if any(not r.nodes & entry and r.entry is not region.entry for r in around):
+                del self.regions[node]
+                self.refused[node] = self._refuse("parallel", node, "it brings a context into a branch")
 
     # -- concatenations
 
@@ -249,12 +260,14 @@ class _Path:
     """What happens between an entry and one term of a sum."""
 
     def __init__(self, rule: Rule, entry: fx.Node, term: fx.Node) -> None:
-        self.rule, self.term = rule, term
+        self.rule, self.term, self.entry = rule, term, rule.flow.bit(entry)
         self.nodes = 0 if term is entry else rule.flow.between(entry, term)
         self.members = list(rule.flow.unmask(self.nodes))
 
     def _inputs_on_path(self, node: fx.Node) -> int:
-        return len(self.rule.flow.predecessors[node])
+        """How many arguments depend on the entry: a product with a context is linear in the entry."""
+        flow = self.rule.flow
+        return sum(bool(flow.ancestors[argument] & self.entry) for argument in flow.predecessors[node])
 
     def _has_parameter(self, node: fx.Node) -> bool:
         flow = self.rule.flow
@@ -299,7 +312,7 @@ class _Path:
                 continue
             if kind == "mix" and operation in operations.LINEAR_MIX and self._inputs_on_path(node) < 2:
                 continue
-            if kind == "reduce" and operation in ("mean", "sum"):
+            if kind == "reduce" and operation in ("mean", "sum", "amax"):
                 continue
             return node
         return None

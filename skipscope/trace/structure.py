@@ -41,11 +41,11 @@ class Structure:
         owned = [self._owned(region, regions) for region in regions]
         self.own = frozenset(node for nodes in owned for node in nodes)
         tails = find_tails(self.flow, self.calls, regions)
-        names = name_units(program, self.flow, self.calls, regions)
         exits = [tail[-1] if tail else region.end for region, tail in zip(regions, tails, strict=True)]
         parents = [_smallest_around(regions, i) for i in range(len(regions))]
         weights = [self._parameters((*self.flow.unmask(r.nodes), *tails[i], *owned[i])) for i, r in enumerate(regions)]
         self.line = self._line(regions, parents, weights)
+        names = name_units(program, self.flow, self.calls, regions, first=self.line)
         # What lies inside a unit is part of its branch; only what is outside was left out.
         inside = [regions[i].nodes for i in self.line]
         refused = [left for node, left in rule.refused.items() if not any(self.flow.bit(node) & m for m in inside)]

@@ -1,9 +1,11 @@
 """The tail of a unit: what is done to the sum before it is the next unit's entry.
 
-A run of pointwise, norm or layout operations, each feeding only the next. Inside the innermost module that executed
-the sum it is the tail as it stands (the last ReLU of a ResNet block, the norm of a post-norm transformer), except
-where the module goes on after its last unit (a final norm in a flat loop): there its sister units decide. Where a
-module ends with its sum, the run that separates sum and next entry in most of the units is taken
+A run of pointwise, norm or layout operations, each feeding only the next and none of them executed by a module around
+another unit (a pre-norm is part of the next branch). Inside the innermost module that executed the sum the run is the
+tail where it leads to the next entry (the last ReLU of a ResNet block, the norm of a post-norm transformer) or where
+the module holds no other unit; where it leads elsewhere (a final norm in a flat loop) the tails of the other units
+decide.
+Where a module ends with its sum, the run that separates sum and next entry in most of the units is taken
 (`Sequential(Residual, ReLU)`).
 """
 
@@ -25,19 +27,28 @@ Signature = tuple[str, ...]
 
 def find_tails(flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[Run]:
     """The tail of each region, in order; an empty list where a unit ends with its sum."""
-    runs = [run_after(flow, region) for region in regions]
+    entries = {region.entry for region in regions}
+    runs = [_up_to_next(calls, regions, i, run_after(flow, region)) for i, region in enumerate(regions)]
     inside = [_within(calls, region, run) for region, run in zip(regions, runs, strict=True)]
+    leads = [
+        region.end in entries or (bool(run) and run[-1] in entries) for region, run in zip(regions, inside, strict=True)
+    ]
     tails: list[Run] = []
     for i, region in enumerate(regions):
         call = calls.of(region.end)
-        sisters = [_signature(inside[k]) for k, other in enumerate(regions) if k != i and calls.of(other.end) == call]
-        tails.append(_agreed(inside[i], sisters) if sisters else _without_layout_end(inside[i]))
-    between = [_up_to_next(calls, regions, i, run) for i, run in enumerate(runs)]
-    entries = {region.entry for region in regions}
+        others = [
+            k for k, other in enumerate(regions) if k != i and not region.holds(other) and not other.holds(region)
+        ]
+        sisters = [k for k in others if calls.of(regions[k].end) == call]
+        known = {_signature(_without_layout_end(inside[k])) for k in sisters if leads[k]}
+        if leads[i] or not known:
+            tails.append(_without_layout_end(inside[i]))
+        else:
+            tails.append(max((_starting_with(inside[i], signature) for signature in known), key=len))
     # A run that leads to no other unit's entry says nothing about what separates units: the last unit has no vote.
-    votes = [run for run, tail in zip(between, tails, strict=True) if not tail and (not run or run[-1] in entries)]
+    votes = [run for run, tail in zip(runs, tails, strict=True) if not tail and (not run or run[-1] in entries)]
     if usual := _usual(votes):
-        tails = [tail or _starting_with(run, usual) for run, tail in zip(between, tails, strict=True)]
+        tails = [tail or _starting_with(run, usual) for run, tail in zip(runs, tails, strict=True)]
     return tails
 
 
@@ -74,14 +85,6 @@ def _up_to_next(calls: Calls, regions: Sequence[Region], unit: int, run: Run) ->
         if others & set(calls.of(node)):
             return run[:i]
     return run
-
-
-def _agreed(run: Run, sisters: Sequence[Signature]) -> Run:
-    """The longest tail of a sister unit that the run starts with; the whole run if none has one."""
-    if _signature(run) in sisters:
-        return _without_layout_end(run)
-    common = [_starting_with(run, signature) for signature in sisters]
-    return _without_layout_end(max(common, key=len))
 
 
 def _starting_with(run: Run, signature: Signature) -> Run:

@@ -16,6 +16,7 @@ from skipscope.trace import operations
 from skipscope.trace.program import Program
 
 aten = torch.ops.aten
+RESHAPES = ("reshape", "view", "_unsafe_view", "flatten")
 
 
 def tidy(program: Program) -> None:
@@ -25,6 +26,9 @@ def tidy(program: Program) -> None:
             continue
         if _is_assertion(node):
             graph.erase_node(node)
+        elif operations.name(node) in operations.SHAPE_ONLY:
+            # Made from the batch size when it is read: what it takes its shape from is not a value that it uses.
+            node.args = node.args[1:]
         elif (source := _same_as(node)) is not None:
             node.replace_all_uses_with(source)
             graph.erase_node(node)
@@ -33,6 +37,10 @@ def tidy(program: Program) -> None:
             node.target = aten.reshape.default
         elif (split := _SPLIT.get(operations.name(node))) is not None:
             split(graph, node)
+    graph.eliminate_dead_code()
+    for node in list(graph.nodes):
+        if node.op == "call_function" and operations.name(node) in RESHAPES:
+            _unfold(graph, node)
     graph.eliminate_dead_code()
     graph.lint()
     program.refresh()
@@ -51,14 +59,17 @@ def _same_as(node: fx.Node) -> fx.Node | None:
         return None
     if operation in ("clone", "alias", "contiguous", "lift_fresh_copy", "view_as"):
         return source
+    if operation in ("transpose", "permute") and _undoes(node, source):
+        return source.args[0]  # type: ignore[return-value]
+    if operation in ("slice", "select") and operations.name(source) == f"{operation}_scatter":
+        # What was just written into this place (a sum in place on a view of a tensor).
+        written, *place = source.args[1:]
+        return written if list(node.args[1:]) == place and isinstance(written, fx.Node) else None
+    if operation == "slice_scatter" and _same_shape(node.args[1], node):
+        return node.args[1]  # type: ignore[return-value]
     if operation in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
         return source
-    before, after = source.meta.get("val"), node.meta.get("val")
-    if not isinstance(before, Tensor) or not isinstance(after, Tensor):
-        return None
-    if before.dtype != after.dtype or before.device != after.device or before.dim() != after.dim():
-        return None
-    if not all(a is b or str(a) == str(b) for a, b in zip(before.shape, after.shape, strict=True)):
+    if not _same_shape(source, node):
         return None
     if operation in ("_to_copy", "to", "expand", "reshape", "view", "_unsafe_view", "slice"):
         return source
@@ -66,6 +77,55 @@ def _same_as(node: fx.Node) -> fx.Node | None:
     if neutral is not None and isinstance(node.args[1], int | float) and node.args[1] == neutral:
         return source
     return None
+
+
+def _same_shape(a: Any, b: Any) -> bool:
+    """Do two nodes hold tensors of one shape, type and device? Sizes are compared as expressions, without guards."""
+    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node):
+        return False
+    before, after = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(before, Tensor) or not isinstance(after, Tensor):
+        return False
+    if before.dtype != after.dtype or before.device != after.device:
+        return False
+    return [str(size) for size in before.shape] == [str(size) for size in after.shape]
+
+
+def _undoes(node: fx.Node, source: fx.Node) -> bool:
+    """Does a permutation of axes put back what its source permuted?"""
+    first, second = _permutation(source), _permutation(node)
+    return first is not None and second is not None and [first[i] for i in second] == list(range(len(first)))
+
+
+def _permutation(node: fx.Node) -> list[int] | None:
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        return None
+    axes = list(range(value.dim()))
+    if operations.name(node) == "transpose":
+        a, b = (int(axis) % value.dim() for axis in node.args[1:3])  # type: ignore[arg-type]
+        axes[a], axes[b] = axes[b], axes[a]
+        return axes
+    if operations.name(node) == "permute":
+        return [int(axis) % value.dim() for axis in node.args[1]]  # type: ignore[union-attr, arg-type]
+    return None
+
+
+def _unfold(graph: fx.Graph, back: fx.Node) -> None:
+    """reshape(reshape(x) + f) in the shape of x -> x + reshape(f): a sum with the batch folded into the tokens."""
+    total = back.args[0]
+    if not isinstance(total, fx.Node) or operations.name(total) not in ("add", "sub") or len(total.users) != 1:
+        return
+    for side, other in ((0, 1), (1, 0)):
+        folded, rest = total.args[side], total.args[other]
+        if not isinstance(folded, fx.Node) or not isinstance(rest, fx.Node) or operations.name(folded) not in RESHAPES:
+            continue
+        if _same_shape(folded.args[0], back) and _same_shape(rest, total):
+            with graph.inserting_before(back):
+                term = _new(graph, total, aten.reshape.default, rest, back.args[1])
+                pair = [folded.args[0], term] if side == 0 else [term, folded.args[0]]
+                _replace(graph, back, _new(graph, total, total.target, *pair, **total.kwargs))
+            return
 
 
 def _new(graph: fx.Graph, like: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,15 +20,28 @@ from skipscope.trace.inputs import Inputs
 from skipscope.trace.rule import LeftOut
 
 
-class Span(ABC):
-    """Anything that maps one state of the trunk to another: a unit, a stage, a segment, a run of units."""
+class Function(ABC):
+    """A function of one state: a span of the trunk or a path through a unit."""
 
     name: str
-    trunk: Trunk
 
     @abstractmethod
     def __call__(self, state: Tensor) -> Tensor:
-        """The exit state for an entry state; a context, if any, from the trunk's last point."""
+        """The value at a state; a context, if any, is that of the trunk's last point."""
+
+    @abstractmethod
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        """The same function with the context of a point."""
+
+    @abstractmethod
+    def argument(self, point: Point) -> Tensor:
+        """The state that the function is called with at a point."""
+
+
+class Span(Function):
+    """Anything that maps one state of the trunk to another: a unit, a stage, a segment, a run of units."""
+
+    trunk: Trunk
 
     @property
     @abstractmethod
@@ -49,14 +62,10 @@ class Span(ABC):
         return f"<{type(self).__name__} {self.name}: {self.entry_shape} -> {self.exit_shape}>"
 
 
-class Path(ABC):
+class Path(Function):
     """One way through a unit: its branch, its skip or its tail."""
 
-    name: str
     operations: list[str]  # along the path, by the names that readers know
-
-    @abstractmethod
-    def __call__(self, state: Tensor) -> Tensor: ...
 
     def __bool__(self) -> bool:
         return bool(self.operations)
@@ -69,7 +78,7 @@ class Unit(Span):
     """A residual unit: exit = tail(skip(entry) + branch(entry))."""
 
     index: int
-    kind: str  # of the skip: identity, pad, pool, projection, scaled
+    kind: str  # of the skip: identity, scaled, pad, pool, projection, layout
     stage: int | None
     branch: Path
     skip: Path
@@ -114,8 +123,18 @@ class Stage(Span):
         self.trunk, self.index, self.units = trunk, index, list(units)
         self.name = f"stage {index}"
 
+    @property
+    def span(self) -> Span:
+        return self.trunk.span(self.units[0].index, self.units[-1].index)
+
     def __call__(self, state: Tensor) -> Tensor:
-        return self.trunk.span(self.units[0].index, self.units[-1].index)(state)
+        return self.span(state)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.span.bound(point)
+
+    def argument(self, point: Point) -> Tensor:
+        return self.span.argument(point)
 
     @property
     def entry_shape(self) -> tuple[int, ...]:
@@ -149,6 +168,18 @@ class Point(ABC):
 
     @abstractmethod
     def exit(self, unit: Unit) -> Tensor: ...
+
+    @abstractmethod
+    def take(self, samples: Sequence[int]) -> Point | None:
+        """The same point for some of the samples; None where the model can only run with all of them."""
+
+    @abstractmethod
+    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        """The gradient of a function of the model's output at every state; None where it does not depend on one."""
+
+    @abstractmethod
+    def first_not_finite(self) -> str:
+        """Where the first NaN or infinite value arises; empty if there is none."""
 
     @property
     def states(self) -> list[Tensor]:

@@ -350,14 +350,14 @@ class StructuredOutputs(nn.Module):
 
 
 class FoldedBatch(nn.Module):
-    """Its state has the batch and the tokens in one axis."""
+    """The batch and the tokens are in one axis while it adds; one block at a time, or for all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int) -> None:
         super().__init__()
-        self.block = Residual(mlp())
+        self.blocks = nn.Sequential(*(Residual(mlp()) for _ in range(blocks)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.block(x.reshape(-1, D)).reshape(x.shape)
+        return self.blocks(x.reshape(-1, D)).reshape(x.shape)
 
 
 class LeafBlock(nn.Module):
@@ -369,6 +369,86 @@ class LeafBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.relu(x @ self.inner) @ self.outer
+
+
+class ModulatedBlock(nn.Module):
+    """A second input scales and shifts the branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.scale, self.shift = (nn.Linear(D, D) for _ in range(4))
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        h = self.first(x) * (1 + self.scale(t)) + self.shift(t)
+        return x + self.second(torch.relu(h))
+
+
+class Modulated(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(ModulatedBlock(), ModulatedBlock())
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        return self[1](self[0](x, t), t)
+
+
+class InPlaceOnSlice(nn.Module):
+    """The sum is written into a slice of a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.cheap = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = torch.relu(self.main(x))
+        h = torch.cat([first, torch.relu(self.cheap(first))], 1)[:, :4]
+        h += x
+        return h
+
+
+class ReadForShape(nn.Module):
+    """A value inside the branch is also asked for its shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.inner(x))
+        return x + self.outer(torch.maximum(h, torch.zeros_like(h[:, :1])))
+
+
+class SliceSkip(nn.Module):
+    """The first token alone goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :1] + self.mlp(x).mean(1, keepdim=True)
+
+
+class BesideChain(nn.Module):
+    """A branch beside a chain of inner units."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch, self.chain = nn.Linear(D, D), nn.Sequential(Residual(mlp()), Residual(mlp(D, 14)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.relu(self.branch(x)) + self.chain(x)
+
+
+class SeveralTails(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(mlp() for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(x + self.branches[0](x))
+        x = self.norm(x + self.branches[1](x))
+        return self.head(x + self.branches[2](x))
 
 
 def vector(batch: int = 3) -> Tensor:
@@ -487,7 +567,30 @@ CASES: dict[str, Case] = {
         lambda batch: {"left": vector(batch), "right": vector(batch), "scale": 2.0},
         [("first", "identity"), ("second", "identity")],
     ),
-    "batch folded into tokens": Case(FoldedBatch, tokens, [], left_out=["unmeasurable"]),
+    "batch folded into tokens around a sum": Case(lambda: FoldedBatch(1), tokens, [("blocks.0", "identity")]),
+    "batch folded into tokens": Case(lambda: FoldedBatch(2), tokens, [], left_out=["unmeasurable"] * 2),
+    "modulated by a context": Case(
+        Modulated,
+        lambda batch: (vector(batch), vector(batch)),
+        [("0", "identity"), ("1", "identity")],
+        contexts=[True, True],
+    ),
+    "sum in place on a slice": Case(InPlaceOnSlice, lambda b: image(b, 4), [("cheap", "identity")]),
+    "read for its shape alone": Case(ReadForShape, vector, [("inner", "identity")]),
+    "a slice as skip": Case(SliceSkip, tokens, [("mlp", "layout")]),
+    "parallel to a chain": Case(
+        BesideChain,
+        vector,
+        [("chain.0", "identity"), ("chain.1", "identity"), ("chain", "identity")],
+        parents=[2, 2, None],
+        branches=[1, 1, 2],
+    ),
+    "several tails in flat code": Case(
+        SeveralTails,
+        vector,
+        [(f"branches.{i}", "identity") for i in range(3)],
+        tails=[["relu"], ["layer_norm"], []],
+    ),
     "leaf block": Case(lambda: nn.Sequential(LeafBlock(), LeafBlock()), vector, [("0", "identity"), ("1", "identity")]),
     "post-norm encoder": Case(
         lambda: nn.TransformerEncoder(

@@ -1,0 +1,7 @@
+"""Linear operators: Jacobians of units, branches, stages and spans, and what can be made of them."""
+
+from skipscope.linear.jacobian import Jacobian, jacobian
+from skipscope.linear.operator import Dense, Operator
+from skipscope.linear.verify import Verification, verify
+
+__all__ = ["Dense", "Jacobian", "Operator", "Verification", "jacobian", "verify"]

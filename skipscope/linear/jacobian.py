@@ -1,0 +1,256 @@
+"""The Jacobian of a span of the trunk with respect to its entry state, one matrix per sample.
+
+    J[b] = d exit[b] / d entry[b],  rows and columns in the order of the flattened states of one sample
+
+Products are exact derivatives: a block of k tangents is one forward-mode pass over k copies of the tangent (the state
+itself is evaluated once), a block of cotangents one reverse-mode pass over a graph that is recorded once. In float64
+the span is evaluated in float64 with the model's weights converted on the way, so counts of exact zeros and ones do not
+depend on float32 rounding.
+
+`Span.jacobian` is attached to the trace room's spans here: that room knows nothing of linear algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.memory import in_blocks
+from skipscope.linear.operator import Operator, Product
+from skipscope.linear.positions import restricted
+from skipscope.numerics import load_forward_mode, measuring
+from skipscope.trace.trunk import Function, Point, Span, Unit
+
+
+class Jacobian(Operator):
+    """The derivative of `function` at `state`; both have their samples on an axis of their own."""
+
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        state: Tensor,
+        axis: int = 0,
+        *,
+        name: str = "jacobian",
+        again: Callable[[Sequence[int] | None, torch.dtype], Jacobian | None] | None = None,
+        where: Callable[[], str] | None = None,
+        source: tuple[Span, Point] | None = None,
+    ) -> None:
+        """again: the same Jacobian for some of the samples (all: None), in a floating type. where: names the first
+        module with a value that is not finite, for the error message. source: the span and the point that this is the
+        Jacobian of, from which more may be known of its spectrum."""
+        self.function, self.state, self.axis, self.name = function, state.detach(), axis, name
+        self._again, self._where, self.source = again, where, source
+        with torch.no_grad(), measuring():
+            output = function(self.state)
+        self._check_finite(output)
+        self.exit_axis = _batch_axis(output, state.shape[axis], axis)
+        self.output_shape = output.shape
+        batch = state.shape[axis]
+        self.shape = (batch, output.numel() // batch, state.numel() // batch)
+        self.dtype, self.device = state.dtype, state.device
+        self._pullback: Callable[[Tensor], tuple[Tensor]] | None = None
+        if batch > 1:
+            self._check_samples_apart()
+
+    # -- products
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return in_blocks(self._push, V, self._bytes_per_vector())
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return in_blocks(self._pull, U, self._bytes_per_vector())
+
+    def _push(self, V: Tensor) -> Tensor:
+        load_forward_mode()
+        tangents = self.unflatten(V)  # k, *state
+        with torch.no_grad(), measuring():
+            pushed = torch.func.vmap(lambda t: torch.func.jvp(self.function, (self.state,), (t,))[1])(tangents)
+        return _flatten(pushed, self.exit_axis)
+
+    def _pull(self, U: Tensor) -> Tensor:
+        cotangents = self.unflatten_output(U)  # k, *output
+        with measuring():
+            if self._pullback is None:
+                # Weights that require gradients would keep a second graph alive.
+                with torch.no_grad():
+                    self._pullback = torch.func.vjp(self.function, self.state)[1]
+            with torch.no_grad():
+                pulled = torch.func.vmap(self._pullback)(cotangents)[0]
+        return _flatten(pulled, self.axis)
+
+    def unflatten(self, block: Tensor) -> Tensor:
+        """A block of vectors (B, n, k) as k tangents in the form of the state."""
+        return _unflatten(block, self.state.shape, self.axis)
+
+    def unflatten_output(self, block: Tensor) -> Tensor:
+        """A block of vectors (B, m, k) as k cotangents in the form of the output."""
+        return _unflatten(block, self.output_shape, self.exit_axis)
+
+    def _bytes_per_vector(self) -> int:
+        """A few states of the larger side are alive at a time in each pass."""
+        return 8 * max(self.state.numel(), prod(self.output_shape)) * self.state.element_size()
+
+    # -- other forms
+
+    def take(self, samples: Sequence[int]) -> Operator:
+        taken = self._again(samples, self.dtype) if self._again is not None else None
+        return _Among(self, samples) if taken is None else taken
+
+    def double(self) -> Jacobian:
+        if self.dtype == torch.float64:
+            return self
+        doubled = self._again(None, torch.float64) if self._again is not None else None
+        return doubled or Jacobian(self.function, self.state.double(), self.axis, name=self.name)
+
+    # -- checks
+
+    def _check_finite(self, output: Tensor) -> None:
+        for what, tensor in (("entry", self.state), ("exit", output)):
+            if not torch.isfinite(tensor).all():
+                where = self._where() if self._where else ""
+                first = f", first in {where}" if where else ""
+                raise InputError(
+                    f"the {what} state of {self.name} has NaN or infinite entries{first}; "
+                    "a derivative there means nothing: check the weights and the batch"
+                )
+
+    def _check_samples_apart(self) -> None:
+        """A tangent of the first sample alone must not move the others: batch statistics would couple them."""
+        tangent = torch.zeros_like(self.state)
+        tangent.select(self.axis, 0).fill_(1)
+        load_forward_mode()
+        with torch.no_grad(), measuring():
+            moved = torch.func.jvp(self.function, (self.state,), (tangent,))[1].movedim(self.exit_axis, 0)
+        if moved[1:].any():
+            raise InputError(
+                f"{self.name} couples the samples of a batch (batch norm without running statistics?), so it has no "
+                "Jacobian per sample; give it running statistics, or measure one sample at a time"
+            )
+
+
+class _Among(Operator):
+    """Some samples of an operator that can only run with all of them: the others get zeros."""
+
+    def __init__(self, whole: Operator, samples: Sequence[int]) -> None:
+        self.whole, self.samples = whole, list(samples)
+        self.shape = (len(self.samples), *whole.shape[1:])
+        self.dtype, self.device, self.name = whole.dtype, whole.device, whole.name
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return self.whole._matmat(self._spread(V))[self.samples]
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self.whole._rmatmat(self._spread(U))[self.samples]
+
+    def _spread(self, block: Tensor) -> Tensor:
+        whole = block.new_zeros(self.whole.shape[0], *block.shape[1:])
+        whole[self.samples] = block
+        return whole
+
+    def take(self, samples: Sequence[int]) -> Operator:
+        return _Among(self.whole, [self.samples[i] for i in samples])
+
+    def double(self) -> Operator:
+        return _Among(self.whole.double(), self.samples)
+
+
+def jacobian(
+    span: Span,
+    x: Any,
+    *,
+    of: str = "unit",
+    tail: bool = False,
+    tokens: tuple[Any, Any] | None = None,
+    channels: tuple[Any, Any] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Operator:
+    """The Jacobian of a span at `x`, a batch of model inputs or a point.
+
+    of: "unit" the whole span; for a unit also "branch" or "skip" alone.
+    tail: with a branch or skip, apply the tail's derivative at the sum to it: diag(sigma') dF/dh (residual alignment).
+    tokens, channels: (entry, exit) positions that rows and columns are restricted to; None keeps all.
+    dtype: the floating type to evaluate in; the model's own by default.
+    """
+    parts = ("unit", "branch", "skip")
+    if of not in parts or (of != "unit" and not isinstance(span, Unit)):
+        raise InputError(f"of={of!r}: expected one of {', '.join(parts)}; branch and skip are parts of a unit")
+    if tail and of == "unit":
+        raise InputError("tail=True applies the tail to a branch or skip; the unit's own Jacobian has its tail already")
+    point = x if isinstance(x, Point) else span.trunk.at(x)
+    path: Function = span if of == "unit" else getattr(span, of)
+    first = _linearised(path, span.batch_axis, point, dtype)
+    operator: Operator = first
+    if tail and isinstance(span, Unit) and span.tail:
+        after = _linearised(span.tail, first.exit_axis, point, dtype, argument=_sum_in_state_type(span))
+        operator = Product((after, first))
+    return restricted(operator, span, tokens=tokens, channels=channels)
+
+
+def _linearised(
+    function: Function,
+    axis: int,
+    point: Point,
+    dtype: torch.dtype | None,
+    argument: Callable[[Point, torch.dtype | None], Tensor] | None = None,
+) -> Jacobian:
+    """argument: the state at a point in a floating type; the function's own argument, converted, by default."""
+
+    def state_in(some: Point, type_: torch.dtype | None) -> Tensor:
+        if argument is not None:
+            return argument(some, type_)
+        state = function.argument(some)
+        return state if type_ is None else state.to(type_)
+
+    def at(some: Point, type_: torch.dtype | None) -> Jacobian:
+        def again(samples: Sequence[int] | None, other: torch.dtype) -> Jacobian | None:
+            part = some if samples is None else some.take(samples)
+            return None if part is None else at(part, other)
+
+        state = state_in(some, type_)
+        source = (function, some) if isinstance(function, Span) else None
+        where = some.first_not_finite
+        return Jacobian(function.bound(some), state, axis, name=function.name, again=again, where=where, source=source)
+
+    return at(point, dtype)
+
+
+def _sum_in_state_type(unit: Unit) -> Callable[[Point, torch.dtype | None], Tensor]:
+    """The sum before the tail, computed in the wanted type from the entry: the unit's own activation pattern."""
+
+    def argument(point: Point, dtype: torch.dtype | None) -> Tensor:
+        entry = point.entry(unit) if dtype is None else point.entry(unit).to(dtype)
+        with torch.no_grad():
+            return unit.skip.bound(point)(entry) + unit.branch.bound(point)(entry)
+
+    return argument
+
+
+def _unflatten(block: Tensor, shape: Sequence[int], axis: int) -> Tensor:
+    """(B, n, k) -> (k, *shape) with the batch on its own axis."""
+    sample = [size for i, size in enumerate(shape) if i != axis]
+    vectors = block.permute(2, 0, 1).reshape(block.shape[2], block.shape[0], *sample)  # k, B, ...
+    return vectors.movedim(1, axis + 1).contiguous()
+
+
+def _flatten(vectors: Tensor, axis: int) -> Tensor:
+    """(k, *shape) -> (B, n, k)."""
+    moved = vectors.movedim(axis + 1, 1)  # k, B, ...
+    return moved.reshape(moved.shape[0], moved.shape[1], -1).permute(1, 2, 0)
+
+
+def _batch_axis(output: Tensor, batch: int, axis: int) -> int:
+    if output.dim() > axis and output.shape[axis] == batch:
+        return axis
+    for other, size in enumerate(output.shape):
+        if size == batch:
+            return other
+    raise InputError(f"expected an output with an axis for a batch of {batch}, got shape {tuple(output.shape)}")
+
+
+Span.jacobian = jacobian  # type: ignore[attr-defined]

@@ -1,0 +1,315 @@
+"""Linear operators: a batch of matrices known by their products.
+
+An operator has a shape (B, m, n), one m x n matrix per sample, and multiplies a block of k vectors per sample from the
+left side, `matmat`, and from the right, `rmatmat`. Everything else follows from these two: sums, products,
+transposes, restrictions, the dense matrices. Solvers live in `spectrum` and know nothing else of an operator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+DENSE_BLOCK = 512  # columns a product when a matrix is assembled
+
+
+class Operator(ABC):
+    shape: tuple[int, int, int]  # B, m, n
+    dtype: torch.dtype
+    device: torch.device
+    name: str = "operator"
+
+    def matmat(self, V: Tensor) -> Tensor:
+        """A V: (B, n, k) -> (B, m, k)."""
+        self._check(V, self.shape[2], "matmat")
+        return self._matmat(V)
+
+    def rmatmat(self, U: Tensor) -> Tensor:
+        """A^T U: (B, m, k) -> (B, n, k)."""
+        self._check(U, self.shape[1], "rmatmat")
+        return self._rmatmat(U)
+
+    @abstractmethod
+    def _matmat(self, V: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _rmatmat(self, U: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def take(self, samples: Sequence[int]) -> Operator:
+        """The same operator for some of the samples: an iteration goes on with those that have not converged."""
+
+    @property
+    def eps(self) -> float:
+        """The rounding unit of the arithmetic behind the products."""
+        return torch.finfo(self.dtype).eps
+
+    def double(self) -> Operator:
+        """The operator in float64; one that cannot be evaluated so gives its own products, converted."""
+        return self if self.dtype == torch.float64 else _Cast(self, torch.float64)
+
+    def dense(self, block: int = DENSE_BLOCK) -> Tensor:
+        """The matrices themselves, (B, m, n), from products with the unit vectors of the smaller side."""
+        batch, m, n = self.shape
+        wide = m < n
+        side = m if wide else n
+        result = torch.empty(batch, m, n, dtype=self.dtype, device=self.device)
+        for start in range(0, side, block):
+            stop = min(start + block, side)
+            units = torch.zeros(batch, side, stop - start, dtype=self.dtype, device=self.device)
+            units[:, range(start, stop), range(stop - start)] = 1
+            if wide:
+                result[:, start:stop] = self._rmatmat(units).mT
+            else:
+                result[:, :, start:stop] = self._matmat(units)
+        return result
+
+    @property
+    def T(self) -> Operator:  # noqa: N802 - the field's own name
+        return Transposed(self)
+
+    def __add__(self, other: Operator) -> Operator:
+        return Sum((self, other)) if isinstance(other, Operator) else NotImplemented
+
+    def __sub__(self, other: Operator) -> Operator:
+        return Sum((self, -1.0 * other)) if isinstance(other, Operator) else NotImplemented
+
+    def __matmul__(self, other: Operator) -> Operator:
+        return Product((self, other)) if isinstance(other, Operator) else NotImplemented
+
+    def __rmul__(self, factor: float) -> Operator:
+        return Scaled(self, float(factor))
+
+    def restrict(
+        self, rows: Tensor | Sequence[int] | None = None, columns: Tensor | Sequence[int] | None = None
+    ) -> Operator:
+        """Some rows and columns of every matrix, by index."""
+        return Restricted(self, rows, columns)
+
+    def to_scipy(self, sample: int = 0) -> LinearOperator:
+        """One sample's matrix as a `scipy.sparse.linalg.LinearOperator`."""
+        from scipy.sparse.linalg import LinearOperator
+
+        one = self.take([sample])
+        _, m, n = self.shape
+
+        def product(apply: Any) -> Any:
+            def multiply(vectors: Any) -> Any:
+                block = torch.as_tensor(vectors, dtype=self.dtype, device=self.device).reshape(vectors.shape[0], -1)
+                return apply(block[None])[0].cpu().numpy().reshape(-1, *vectors.shape[1:])
+
+            return multiply
+
+        forward, backward = product(one.matmat), product(one.rmatmat)
+        dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
+        return LinearOperator((m, n), matvec=forward, matmat=forward, rmatvec=backward, rmatmat=backward, dtype=dtype)
+
+    def _check(self, block: Tensor, size: int, product: str) -> None:
+        if block.dim() != 3 or block.shape[0] != self.shape[0] or block.shape[1] != size:
+            raise InputError(
+                f"{product} of {self.name} of shape {self.shape}: expected a block of vectors of shape "
+                f"({self.shape[0]}, {size}, k), got {tuple(block.shape)}"
+            )
+        if block.dtype != self.dtype:
+            raise InputError(
+                f"{product} of {self.name}: the operator is {self.dtype} and the vectors are {block.dtype}; "
+                "convert one of them"
+            )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.shape} {str(self.dtype).removeprefix('torch.')}>"
+
+
+class Dense(Operator):
+    """Matrices that are there: (B, m, n) or one (m, n)."""
+
+    def __init__(self, matrix: Tensor, name: str = "matrix") -> None:
+        if matrix.dim() not in (2, 3):
+            raise InputError(f"expected a matrix (m, n) or a batch of them (B, m, n), got shape {tuple(matrix.shape)}")
+        self.matrix = matrix if matrix.dim() == 3 else matrix[None]
+        self.shape = (self.matrix.shape[0], self.matrix.shape[1], self.matrix.shape[2])
+        self.dtype, self.device, self.name = matrix.dtype, matrix.device, name
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return self.matrix @ V
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self.matrix.mT @ U
+
+    def take(self, samples: Sequence[int]) -> Dense:
+        return Dense(self.matrix[list(samples)], self.name)
+
+    def double(self) -> Dense:
+        return Dense(self.matrix.double(), self.name)
+
+    def dense(self, block: int = DENSE_BLOCK) -> Tensor:
+        return self.matrix
+
+
+class _Derived(Operator):
+    """An operator made of others."""
+
+    def __init__(self, parts: Sequence[Operator], shape: tuple[int, int, int], name: str) -> None:
+        self.parts, self.shape, self.name = tuple(parts), shape, name
+        self.dtype, self.device = parts[0].dtype, parts[0].device
+        for part in parts[1:]:
+            if part.dtype != self.dtype or part.shape[0] != shape[0]:
+                raise InputError(f"{parts[0]!r} and {part!r} differ in their type or in their number of samples")
+
+    @abstractmethod
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        """The same combination of other parts."""
+
+    @property
+    def eps(self) -> float:
+        return max(part.eps for part in self.parts)
+
+    def take(self, samples: Sequence[int]) -> Operator:
+        return self._with([part.take(samples) for part in self.parts])
+
+    def double(self) -> Operator:
+        return self._with([part.double() for part in self.parts])
+
+
+class Transposed(_Derived):
+    def __init__(self, part: Operator) -> None:
+        batch, m, n = part.shape
+        super().__init__([part], (batch, n, m), f"{part.name}^T")
+
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        return Transposed(parts[0])
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return self.parts[0]._rmatmat(V)
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self.parts[0]._matmat(U)
+
+    def dense(self, block: int = DENSE_BLOCK) -> Tensor:
+        return self.parts[0].dense(block).mT
+
+    @property
+    def T(self) -> Operator:  # noqa: N802
+        return self.parts[0]
+
+
+class Scaled(_Derived):
+    def __init__(self, part: Operator, factor: float) -> None:
+        super().__init__([part], part.shape, f"{factor:g} {part.name}")
+        self.factor = factor
+
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        return Scaled(parts[0], self.factor)
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return self.factor * self.parts[0]._matmat(V)
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self.factor * self.parts[0]._rmatmat(U)
+
+
+class Sum(_Derived):
+    def __init__(self, parts: Sequence[Operator]) -> None:
+        if any(part.shape != parts[0].shape for part in parts):
+            raise InputError(f"operators of shapes {[part.shape for part in parts]} cannot be added")
+        super().__init__(parts, parts[0].shape, " + ".join(part.name for part in parts))
+
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        return Sum(parts)
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        total = self.parts[0]._matmat(V)
+        for part in self.parts[1:]:
+            total = total + part._matmat(V)
+        return total
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        total = self.parts[0]._rmatmat(U)
+        for part in self.parts[1:]:
+            total = total + part._rmatmat(U)
+        return total
+
+
+class Product(_Derived):
+    """The product of operators, the last one applied first."""
+
+    def __init__(self, parts: Sequence[Operator]) -> None:
+        for left, right in pairwise(parts):
+            if left.shape[2] != right.shape[1]:
+                raise InputError(f"operators of shapes {left.shape} and {right.shape} cannot be multiplied")
+        batch, m, n = parts[0].shape[0], parts[0].shape[1], parts[-1].shape[2]
+        super().__init__(parts, (batch, m, n), " @ ".join(part.name for part in parts))
+
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        return Product(parts)
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        for part in reversed(self.parts):
+            V = part._matmat(V)
+        return V
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        for part in self.parts:
+            U = part._rmatmat(U)
+        return U
+
+
+class Restricted(_Derived):
+    """Some rows and columns, by index."""
+
+    def __init__(
+        self, part: Operator, rows: Tensor | Sequence[int] | None, columns: Tensor | Sequence[int] | None
+    ) -> None:
+        batch, m, n = part.shape
+        self.rows, self.columns = _indices(rows, m, part.device), _indices(columns, n, part.device)
+        super().__init__([part], (batch, len(self.rows), len(self.columns)), f"part of {part.name}")
+
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        return Restricted(parts[0], self.rows, self.columns)
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return self.parts[0]._matmat(self._spread(V, self.columns, self.parts[0].shape[2]))[:, self.rows]
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self.parts[0]._rmatmat(self._spread(U, self.rows, self.parts[0].shape[1]))[:, self.columns]
+
+    def _spread(self, block: Tensor, indices: Tensor, size: int) -> Tensor:
+        whole = block.new_zeros(block.shape[0], size, block.shape[2])
+        whole[:, indices] = block
+        return whole
+
+
+class _Cast(_Derived):
+    """The products of an operator in another type; no more exact than the operator itself."""
+
+    def __init__(self, part: Operator, dtype: torch.dtype) -> None:
+        super().__init__([part], part.shape, part.name)
+        self.dtype = dtype
+
+    def _with(self, parts: Sequence[Operator]) -> Operator:
+        return _Cast(parts[0], self.dtype)
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        return self.parts[0]._matmat(V.to(self.parts[0].dtype)).to(self.dtype)
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self.parts[0]._rmatmat(U.to(self.parts[0].dtype)).to(self.dtype)
+
+
+def _indices(chosen: Tensor | Sequence[int] | None, size: int, device: torch.device) -> Tensor:
+    if chosen is None:
+        return torch.arange(size, device=device)
+    indices = torch.as_tensor(chosen, dtype=torch.long, device=device)
+    if indices.dim() != 1 or (len(indices) and (indices.min() < 0 or indices.max() >= size)):
+        raise InputError(f"expected indices from 0 to {size - 1}, got {chosen}")
+    return indices

@@ -1,0 +1,21 @@
+"""Solvers on operators; every result carries its error: a bound, residuals or a standard error."""
+
+from skipscope.spectrum.condition import condition_number, percentile_condition
+from skipscope.spectrum.density import spectral_density
+from skipscope.spectrum.full import Spectrum, singular_values
+from skipscope.spectrum.golub_kahan import svd
+from skipscope.spectrum.lanczos import eigs, inertia
+from skipscope.spectrum.plan import Plan, plan
+
+__all__ = [
+    "Plan",
+    "Spectrum",
+    "condition_number",
+    "eigs",
+    "inertia",
+    "percentile_condition",
+    "plan",
+    "singular_values",
+    "spectral_density",
+    "svd",
+]

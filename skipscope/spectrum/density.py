@@ -1,0 +1,384 @@
+"""Spectral densities by stochastic Lanczos quadrature.
+
+Golub and Meurant, Matrices, Moments and Quadrature (1994); Ubaru, Chen and Saad, SIAM J. Matrix Anal. Appl. 38 (2017).
+A probe v of random signs and length 1 has the spectral measure mu_v = sum_i (v_i^T v)^2 delta(sigma_i), whose mean over
+probes is the density (1/n) sum_i delta(sigma_i). k steps of Golub-Kahan bidiagonalisation from v,
+
+    A V = U B,   A^T U = V B^T + beta v_{k+1} e_k^T,   B upper bidiagonal,
+
+give the k-point Gauss rule of mu_v in the variable sigma^2: the nodes are the singular values of B, not the roots of
+eigenvalues of A^T A, the weights the squared first entries of its right singular vectors. A symmetric operator takes
+Lanczos, A V = V T + ..., and eigenvalues in place of singular values. Few distinct values end the recurrence early; the
+rule of that probe is then exact.
+
+Convention: an m x n matrix has min(m, n) singular values. Probes live on the shorter side, so that the |m - n| zeros
+which only the longer side sees are not counted.
+
+Cost: 2 k - 1 products a probe (k for a symmetric operator), all samples and probes in one block; full
+reorthogonalisation keeps (m + n) k numbers a probe and sample (n k for a symmetric one) and takes 8 (m + n) k^2
+operations. When an accelerator has no memory for that, the probes run in two halves.
+
+Errors: the variance over probes as a standard error, and the bias of the quadrature, from a comparison with the rule
+after half of the steps. Values that lie closer together than k steps resolve, about pi/2 of the spectrum's range over
+k, look like a single one, in the bias too. Every sample gets the same probes, so that its numbers do not depend on its
+batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.operator import Operator
+from skipscope.numerics import measuring
+
+GRID = 256  # points of the smoothed density
+ROUNDING = 8.0  # times sqrt(max(m, n)) eps sigma_max: below it, a difference of values is rounding
+ASYMMETRY = 1000.0  # times sqrt(n) eps |A v|: above it, an operator is not symmetric
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over probes, one per sample."""
+
+    value: Tensor  # B
+    standard_error: Tensor  # B: over probes
+    bias: Tensor  # B: of the quadrature; 0 where every probe's recurrence ended by itself
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Gauss rules, one per sample and probe, with the Jacobi matrix that they come from."""
+
+    nodes: Tensor  # B, probes, steps: ascending
+    weights: Tensor  # B, probes, steps: sum to 1 over the steps
+    diagonal: Tensor  # B, probes, steps
+    offdiagonal: Tensor  # B, probes, steps - 1
+
+
+@dataclass(frozen=True)
+class Density:
+    """The density of singular values (of eigenvalues where `symmetric`), integrating to 1; float64, on the CPU."""
+
+    values: Tensor  # points: the grid
+    density: Tensor  # B, points: smoothed with a Gaussian of standard deviation `width`
+    standard_error: Tensor  # B, points
+    bias: Tensor  # B, points: |density - density after half of the steps|
+    width: float
+    rule: Rule
+    half: Rule  # the same probes after half of the steps
+    exact: Tensor  # B, probes: the recurrence ended by itself or spans the whole space
+    rounding: Tensor  # B: values closer than this are not told apart
+    shape: tuple[int, int, int]
+    symmetric: bool
+    probes: int
+    steps: int
+    products: int  # vectors that were multiplied by A or A^T, per sample
+    dtype: torch.dtype  # of the products
+    seed: int
+
+    @property
+    def nodes(self) -> Tensor:  # B, probes, steps
+        return self.rule.nodes
+
+    @property
+    def weights(self) -> Tensor:  # B, probes, steps
+        return self.rule.weights
+
+    def count(self, low: float, high: float) -> Estimate:
+        """The share of the spectrum in [low, high], the ends widened by `rounding`: the sum of the weights inside.
+
+        By the Chebyshev-Markov-Stieltjes inequalities a probe's own share lies between that sum with the two nodes just
+        outside the interval and that sum without the two just inside. The part of their weights that is an atom stays
+        where it is; the rest, by the rule after half of the steps, is the bias: an estimated bound, often 3 times the
+        error.
+        """
+        if not low <= high:
+            raise InputError(f"count: expected low <= high, got {low} and {high}")
+        lower, upper = low - self.rounding[:, None, None], high + self.rounding[:, None, None]
+        first = (self.nodes < lower).sum(-1)  # B, probes: the first node inside
+        last = (self.nodes <= upper).sum(-1) - 1
+        missing = self._loose(first - 1, first > 0) + self._loose(last + 1, last + 1 < self.steps)
+        too_much = self._loose(first, first <= last) + self._loose(last, first < last)
+        return self._estimate(self._between(self.rule, lower, upper), torch.maximum(missing, too_much))
+
+    def mass_at(self, value: float, tolerance: float | None = None) -> Estimate:
+        """The share of the spectrum within `tolerance` of a value; without one, at the value itself.
+
+        Without a tolerance: no probe has more mass at x than the Christoffel function 1 / sum_{j<k} p_j(x)^2 of its k
+        orthonormal polynomials, which falls to that mass, as 1/k where other values lie all around x and geometrically
+        where they keep away. Two times its value after k steps less its value after k/2 takes out the 1/k; the change
+        between them is the bias. So an atom is told from a dense neighbourhood without choosing a tolerance.
+        """
+        if tolerance is not None:
+            if not tolerance >= 0:
+                raise InputError(f"mass_at: expected a tolerance of 0 or more, got {tolerance}")
+            return self.count(value - tolerance, value + tolerance)
+        if value < 0 and not self.symmetric:
+            raise InputError(f"mass_at: singular values are never negative, got {value}")
+        lower, upper = value - self.rounding[:, None, None], value + self.rounding[:, None, None]
+        point = torch.full_like(self.rule.diagonal[..., 0], value)  # B, probes
+        near = self._between(self.rule, lower, upper)
+        full = torch.maximum(near, self._christoffel(self.rule, point))
+        half = torch.maximum(self._between(self.half, lower, upper), self._christoffel(self.half, point))
+        limit = torch.minimum((2 * full - half).clamp(min=0), full)
+        return self._estimate(torch.where(self.exact, near, limit), half - full)
+
+    def moment(self, order: int) -> Estimate:
+        """The mean of sigma^order (of lambda^order). A probe's own is exact for even orders up to 4 steps - 2 (for all
+        orders up to 2 steps - 1 of a symmetric operator), and then only the standard error counts."""
+        if order < 1:
+            raise InputError(f"moment: expected an order of 1 or more, got {order}")
+        full, half = ((rule.weights * rule.nodes**order).sum(-1) for rule in (self.rule, self.half))
+        return self._estimate(full, full - half)
+
+    def _between(self, rule: Rule, lower: Tensor, upper: Tensor) -> Tensor:  # B, probes
+        return (rule.weights * ((rule.nodes >= lower) & (rule.nodes <= upper))).sum(-1)
+
+    def _christoffel(self, rule: Rule, value: Tensor) -> Tensor:  # B, probes
+        return _christoffel(rule, value if self.symmetric else value * value)
+
+    def _loose(self, index: Tensor, there: Tensor) -> Tensor:
+        """How much of a node's weight is not an atom at the node; B, probes.
+
+        The weight is the Christoffel function at the node. With half of the steps it is twice as large among values
+        that lie densely, and no larger at an atom.
+        """
+        index = index.clamp(0, self.steps - 1)[..., None]
+        node, weight = self.nodes.gather(-1, index)[..., 0], self.weights.gather(-1, index)[..., 0]
+        growth = self._christoffel(self.half, node) - weight
+        return torch.where(there, torch.minimum(growth.clamp(min=0), weight), 0)
+
+    def _estimate(self, numbers: Tensor, bias: Tensor) -> Estimate:
+        """From each probe's number and its bias, (B, probes) each."""
+        value, error = _over_probes(numbers)
+        return Estimate(value, error, torch.where(self.exact, 0, bias).mean(1).abs())
+
+
+def spectral_density(
+    A: Operator,
+    *,
+    symmetric: bool = False,
+    probes: int = 8,
+    steps: int = 64,
+    seed: int = 0,
+    points: int | Tensor | None = None,
+    width: float | None = None,
+) -> Density:
+    """The density of the singular values of A, or of the eigenvalues of a symmetric A, with its errors.
+
+    `points` is the number of points of the grid (256), which then covers the spectrum and 4 widths on each side, or the
+    grid itself. `width` is the standard deviation of the Gaussian that smooths, by default the range of the nodes
+    divided by the steps: the finest that does not show the single nodes.
+    """
+    batch, m, n = A.shape
+    if min(batch, m, n) < 1:
+        raise InputError(f"spectral_density: {A.name} of shape {A.shape} has no entries")
+    if symmetric and m != n:
+        raise InputError(f"spectral_density: symmetric=True, but {A.name} is {m} x {n}; leave it out for rectangles")
+    if A.dtype not in (torch.float32, torch.float64):
+        raise InputError(f"spectral_density: expected a float32 or float64 operator, got {A.dtype}; use A.double()")
+    if probes < 2 or steps < 1:
+        raise InputError(f"spectral_density: expected probes >= 2 and steps >= 1, got {probes} and {steps}")
+    if width is not None and not 0 < width < math.inf:
+        raise InputError(f"spectral_density: expected a positive width, got {width}")
+    if isinstance(points, Tensor) and (points.dim() != 1 or len(points) < 1):
+        raise InputError(f"spectral_density: expected a grid of shape (points,), got {tuple(points.shape)}")
+    if isinstance(points, int) and points < 2:
+        raise InputError(f"spectral_density: expected 2 points or more, got {points}")
+
+    side = min(m, n)
+    steps = min(steps, side)
+    narrow = A if n <= m else A.T
+    start = _probes(side, probes, seed).to(A.device, A.dtype).expand(batch, probes, side)
+    with measuring():
+        main, side_band, exact, products = _in_halves(narrow, start, steps, symmetric)
+    exact = exact | (steps == side)
+    rule = _rule(main, side_band, symmetric)
+    half_steps = max(1, steps // 2)
+    half = _rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric)
+
+    largest = rule.nodes.abs().amax((1, 2))  # B
+    lowest, highest = float(rule.nodes.min()), float(rule.nodes.max())
+    if width is None:
+        width = (highest - lowest or max(highest, -lowest) or 1.0) / steps
+    if isinstance(points, Tensor):
+        grid = points.detach().to("cpu", torch.float64)
+    else:
+        grid = torch.linspace(lowest - 4 * width, highest + 4 * width, points or GRID, dtype=torch.float64)
+    full_curve, half_curve = _smooth(rule, grid, width), _smooth(half, grid, width)  # B, probes, points
+    density, error = _over_probes(full_curve)
+    bias = torch.where(exact[..., None], 0, full_curve - half_curve).mean(1).abs()
+    return Density(
+        values=grid,
+        density=density,
+        standard_error=error,
+        bias=bias,
+        width=width,
+        rule=rule,
+        half=half,
+        exact=exact,
+        rounding=_relative_rounding(A) * largest,
+        shape=A.shape,
+        symmetric=symmetric,
+        probes=probes,
+        steps=steps,
+        products=products,
+        dtype=A.dtype,
+        seed=seed,
+    )
+
+
+def _probes(size: int, probes: int, seed: int) -> Tensor:
+    """Random signs, (probes, size), of length 1: of all probes with independent entries those of least variance."""
+    generator = torch.Generator().manual_seed(seed)
+    return (2.0 * torch.randint(0, 2, (probes, size), generator=generator).double() - 1) / math.sqrt(size)
+
+
+def _in_halves(A: Operator, start: Tensor, steps: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, int]:
+    """The recurrence for all probes at once, or for halves of them where the memory does not suffice."""
+    recurrence = _lanczos if symmetric else _golub_kahan
+    try:
+        return recurrence(A, start, steps)
+    except torch.OutOfMemoryError:
+        if start.shape[1] == 1:
+            raise
+    parts = [_in_halves(A, part, steps, symmetric) for part in start.chunk(2, dim=1)]
+    main, band, exact = (torch.cat([part[i] for part in parts], dim=1) for i in range(3))  # type: ignore[misc]
+    return main, band, exact, sum(part[3] for part in parts)
+
+
+def _golub_kahan(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Diagonal and upper band of B, whether the recurrence ended, and the products. v: (B, probes, n), n <= m."""
+    (batch, probes, n), m = v.shape, A.shape[1]
+    left, right = v.new_empty(batch, probes, steps, m), v.new_empty(batch, probes, steps, n)
+    diagonal, band = (torch.zeros(batch, probes, steps, dtype=torch.float64, device=v.device) for _ in range(2))
+    scale = diagonal.new_zeros(batch, probes)
+    ended = torch.zeros(batch, probes, dtype=torch.bool, device=v.device)
+    products = 0
+    for step in range(steps):
+        right[:, :, step] = v
+        u = _orthogonal(_multiply(A.matmat, v, A), left[:, :, :step])
+        u, diagonal[..., step], scale, _ = _normalise(u, scale, A)
+        left[:, :, step] = u
+        products += probes
+        if step == steps - 1:
+            break
+        v = _orthogonal(_multiply(A.rmatmat, u, A), right[:, :, : step + 1])
+        v, band[..., step], scale, stopped = _normalise(v, scale, A)  # u = 0 gives v = 0
+        products += probes
+        ended |= stopped
+        if ended.all():
+            break
+    return diagonal.cpu(), band[..., : steps - 1].cpu(), ended.cpu(), products
+
+
+def _lanczos(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Diagonal and band of T, whether the recurrence ended, and the products. v: (B, probes, n)."""
+    batch, probes, n = v.shape
+    basis = v.new_empty(batch, probes, steps, n)
+    diagonal, band = (torch.zeros(batch, probes, steps, dtype=torch.float64, device=v.device) for _ in range(2))
+    scale = diagonal.new_zeros(batch, probes)
+    ended = torch.zeros(batch, probes, dtype=torch.bool, device=v.device)
+    products = 0
+    for step in range(steps):
+        basis[:, :, step] = v
+        product = _multiply(A.matmat, v, A)
+        products += probes
+        if step == 0:
+            _check_symmetric(v, product, A)
+        diagonal[..., step] = (v * product).sum(-1)
+        scale = torch.maximum(scale, diagonal[..., step].abs())
+        v, band[..., step], scale, stopped = _normalise(_orthogonal(product, basis[:, :, : step + 1]), scale, A)
+        ended |= stopped
+        if ended.all():
+            break
+    return diagonal.cpu(), band[..., : steps - 1].cpu(), ended.cpu(), products
+
+
+def _multiply(product: Callable[[Tensor], Tensor], vectors: Tensor, A: Operator) -> Tensor:
+    result = product(vectors.mT.contiguous()).detach().mT.contiguous()  # B, probes, size
+    if not result.isfinite().all():
+        samples = (~result.isfinite()).any(-1).any(-1).nonzero().flatten().tolist()
+        raise InputError(
+            f"spectral_density: products of {A.name} have NaN or infinite entries for samples {samples}; "
+            "look for overflow in the weights or in the states at which it was linearised"
+        )
+    return result
+
+
+def _orthogonal(vector: Tensor, basis: Tensor) -> Tensor:
+    """The part of a vector (B, probes, size) orthogonal to a basis (B, probes, k, size): Gram-Schmidt, twice."""
+    for _ in range(2):
+        vector = vector - (basis.mT @ (basis @ vector[..., None]))[..., 0]
+    return vector
+
+
+def _normalise(vector: Tensor, scale: Tensor, A: Operator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The vector at length 1, its length, the largest number seen so far, and where the length is rounding: zero."""
+    length = torch.linalg.vector_norm(vector, dim=-1)  # B, probes
+    scale = torch.maximum(scale, length.double())
+    stopped = length <= _relative_rounding(A) * scale
+    unit = torch.where(stopped[..., None], 0, vector / torch.where(stopped, 1, length)[..., None])
+    return unit, torch.where(stopped, 0, length.double()), scale, stopped
+
+
+def _relative_rounding(A: Operator) -> float:
+    return ROUNDING * math.sqrt(max(A.shape[1:])) * torch.finfo(A.dtype).eps
+
+
+def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
+    """Costs no product: v_i^T A v_j = v_j^T A v_i for all pairs of probes."""
+    pairs = (v @ product.mT).double()  # B, probes, probes
+    difference = (pairs - pairs.mT).abs().amax()
+    allowed = ASYMMETRY * math.sqrt(A.shape[1]) * torch.finfo(A.dtype).eps * float(product.norm(dim=-1).amax())
+    if difference > allowed:
+        raise InputError(
+            f"spectral_density: symmetric=True, but {A.name} is not: v^T A w and w^T A v differ by {difference:.2g}; "
+            "leave it out for the density of singular values"
+        )
+
+
+def _rule(main: Tensor, band: Tensor, symmetric: bool) -> Rule:
+    """The Gauss rule of a tridiagonal matrix or of B^T B. A recurrence that ended leaves zeros, of weight zero."""
+    matrix = torch.diag_embed(main) + torch.diag_embed(band, offset=1)
+    if symmetric:
+        nodes, vectors = torch.linalg.eigh(matrix, UPLO="U")
+        return Rule(nodes, vectors[..., 0, :] ** 2, main, band)
+    _, nodes, vectors = torch.linalg.svd(matrix)  # vectors: B, probes, steps (one a row), steps
+    diagonal = main**2
+    diagonal[..., 1:] += band**2
+    return Rule(nodes.flip(-1), vectors[..., :, 0].flip(-1) ** 2, diagonal, main[..., :-1] * band)
+
+
+def _christoffel(rule: Rule, x: Tensor) -> Tensor:
+    """1 / sum_j p_j(x)^2 over the orthonormal polynomials of each rule, by their three-term recurrence: B, probes."""
+    before, now = torch.zeros_like(rule.diagonal[..., 0]), torch.ones_like(rule.diagonal[..., 0])
+    total, coupling = now.clone(), torch.zeros_like(now)
+    for step in range(rule.offdiagonal.shape[-1]):
+        following = rule.offdiagonal[..., step]
+        after = ((x - rule.diagonal[..., step]) * now - coupling * before) / following
+        # Far beyond any mass that matters, and before the squares overflow; an ended recurrence divides by zero.
+        frozen = (total > 1e100) | (following == 0)
+        before, now = torch.where(frozen, 0, now), torch.where(frozen, 0, after)
+        total, coupling = total + now**2, following
+    return 1 / total
+
+
+def _smooth(rule: Rule, grid: Tensor, width: float) -> Tensor:
+    """sum_i w_i Gauss(x - theta_i): B, probes, points; one sample at a time, for the memory's sake."""
+    curves = []
+    for nodes, weights in zip(rule.nodes, rule.weights, strict=True):
+        bumps = torch.exp(-0.5 * ((grid - nodes[..., None]) / width) ** 2)  # probes, steps, points
+        curves.append((weights[..., None] * bumps).sum(1) / (width * math.sqrt(2 * math.pi)))
+    return torch.stack(curves)
+
+
+def _over_probes(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard error over the second axis."""
+    return numbers.mean(1), numbers.std(1) / math.sqrt(numbers.shape[1])

@@ -1,0 +1,189 @@
+"""All singular values of an operator, with a bound on their error.
+
+The matrix is assembled in float64. Rows and columns that are exactly zero (an inactive ReLU makes a zero row) are
+dropped and counted. Then one of three routes, the cheapest whose bound is within the wanted accuracy:
+
+law    units with an identity skip: the eigenproblem of size 2 r of `linear.law`; the rest of the values are exactly 1
+gram   square roots of the eigenvalues of A A^T (or A^T A, the smaller): values near zero lose half of the digits
+svd    LAPACK's or cuSOLVER's QR iteration on the matrix itself: five to ten times the work, no loss
+
+Bounds. With u the rounding unit and p the size of the eigenproblem, the computed Gram matrix and its eigenvalues are
+off by at most d = C sqrt(p) u s1^2 (C = 10: rounding errors add up like a random walk; the worst case that could be
+proved is sqrt(p) times larger and is never seen), so a value s is off by at most min(sqrt(d), d / s). The svd route and
+the assembly are off by C sqrt(p) u s1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.jacobian import Jacobian
+from skipscope.linear.law import Law, law_of
+from skipscope.linear.operator import Operator
+from skipscope.spectrum.plan import check_fits
+
+ROUTES = ("law", "gram", "svd")
+C = 10.0
+ONE = 1e-7  # a value this close to 1 counts as one (if its bound allows to tell)
+LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of each sample, descending, and what is known of them."""
+
+    values: Tensor  # (B, min(m, n)) in float64
+    bound: Tensor  # (B, min(m, n)): how far each may be from the exact one
+    rank: Tensor  # (B,) values above `tolerance`
+    tolerance: Tensor  # (B,) max(m, n) eps s1, or the bound at zero where that is larger
+    zeros_at_least: Tensor  # (B,) proved: rows or columns that are exactly zero
+    ones_at_least: Tensor  # (B,) proved: the law of units
+    routes: tuple[str, ...]  # per sample
+    shape: tuple[int, int, int]
+
+    @property
+    def zeros(self) -> Tensor:
+        """(B,) values that are zero within the tolerance."""
+        return self.values.shape[1] - self.rank
+
+    @property
+    def ones(self) -> Tensor:
+        """(B,) values within 1e-7 (or their bound, where that is larger) of 1."""
+        return ((self.values - 1).abs() <= self.bound.clamp_min(ONE)).sum(1)
+
+    def share(self, low: float, high: float) -> Tensor:
+        """(B,) the share of the values in [low, high]."""
+        return ((self.values >= low) & (self.values <= high)).double().mean(1)
+
+    def __repr__(self) -> str:
+        largest = [float(f"{value:.4g}") for value in self.values[:, :1].flatten().tolist()]
+        error = float(self.bound.max()) if self.bound.numel() else 0.0
+        return (
+            f"<Spectrum of {self.shape}: largest {largest}, rank {self.rank.tolist()}, at least "
+            f"{self.zeros_at_least.tolist()} zeros and {self.ones_at_least.tolist()} ones, error below {error:.1e}>"
+        )
+
+
+def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = None) -> Spectrum:
+    """All singular values of every sample.
+
+    accuracy: the largest acceptable bound, relative to the largest value; decides between the routes.
+    route: take this one ("law", "gram" or "svd") whatever it costs.
+    """
+    if route is not None and route not in ROUTES:
+        raise InputError(f"route={route!r}: expected one of {', '.join(ROUTES)}")
+    check_fits(A)
+    law = law_of(*A.source) if isinstance(A, Jacobian) and A.source is not None else None
+    if route == "law" and (law is None or not law.binary.all()):
+        raise InputError(f"route='law': {A.name} is not a unit with an identity skip and a tail that passes 0 or 1")
+    found = [_of_sample(A, law, sample, accuracy, route) for sample in range(A.shape[0])]
+    values, bounds, zeros, routes = (list(column) for column in zip(*found, strict=True))
+    stacked, bound = torch.stack(values), torch.stack(bounds)
+    eps = torch.finfo(torch.float64).eps
+    floor = torch.stack([_at_zero(v, b) for v, b in zip(values, bounds, strict=True)])
+    tolerance = torch.maximum(max(A.shape[1:]) * eps * stacked[:, 0], floor) if stacked.shape[1] else floor
+    ones = law.ones_at_least if law is not None else torch.zeros(A.shape[0], dtype=torch.long)
+    return Spectrum(
+        values=stacked,
+        bound=bound,
+        rank=(stacked > tolerance[:, None]).sum(1),
+        tolerance=tolerance,
+        zeros_at_least=torch.tensor(zeros),
+        ones_at_least=ones.cpu(),
+        routes=tuple(routes),
+        shape=A.shape,
+    )
+
+
+def _of_sample(
+    A: Operator, law: Law | None, sample: int, accuracy: float, route: str | None
+) -> tuple[Tensor, Tensor, int, str]:
+    """Values, bounds, proved zeros and route of one sample; values on the CPU."""
+    size = min(A.shape[1:])
+    if law is not None and (route == "law" or (route is None and _law_is_cheaper(law, sample))):
+        values, bound = _by_law(law, sample)
+        if route == "law" or _acceptable(values, bound, accuracy):
+            return _padded(values, size), _padded(bound, size), int(law.zeros_at_least[sample]), "law"
+    matrix = A.take([sample]).double().dense()[0]
+    if not torch.isfinite(matrix).all():
+        raise InputError(f"{A.name} has NaN or infinite entries; check the weights and the batch")
+    rows, columns = matrix.ne(0).any(1), matrix.ne(0).any(0)
+    matrix = matrix[rows][:, columns]
+    zeros = size - min(matrix.shape)
+    assembly = A.double().eps
+    if route != "svd" and min(matrix.shape):
+        values, bound = _by_gram(matrix, assembly)
+        if route == "gram" or _acceptable(values, bound, accuracy):
+            return _padded(values, size), _padded(bound, size), zeros, "gram"
+    values, bound = _by_svd(matrix, assembly)
+    return _padded(values, size), _padded(bound, size), zeros, "svd"
+
+
+def _by_gram(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
+    gram = matrix @ matrix.mT if matrix.shape[0] <= matrix.shape[1] else matrix.mT @ matrix
+    squares = torch.linalg.eigvalsh(gram)
+    return _from_squares(squares, max(matrix.shape), assembly)
+
+
+def _by_svd(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
+    if min(matrix.shape) == 0:
+        empty = torch.zeros(0, dtype=torch.float64)
+        return empty, empty
+    # On a GPU the default driver is a Jacobi iteration whose small values are off by far more than rounding.
+    values = torch.linalg.svdvals(matrix, driver="gesvd" if matrix.is_cuda else None).cpu()
+    rounding = C * max(matrix.shape) ** 0.5 * (torch.finfo(torch.float64).eps + _excess(assembly)) * values[0]
+    return values, rounding.expand_as(values).clone()
+
+
+def _by_law(law: Law, sample: int) -> tuple[Tensor, Tensor]:
+    """The values of the active rows: 2 r from the reduced eigenproblem, the rest exactly one."""
+    U, V = law.factors(sample)  # n, r
+    active = law.tail[sample] != 0
+    W = torch.cat([U[active], V[active]], 1)  # a, 2 r
+    r = U.shape[1]
+    M = torch.zeros(2 * r, 2 * r, dtype=torch.float64, device=U.device)
+    M[:r, :r] = V.mT @ V
+    M[:r, r:] = M[r:, :r] = torch.eye(r, dtype=torch.float64, device=U.device)
+    R = torch.linalg.qr(W, mode="r").R  # min(a, 2 r), 2 r
+    shifted = R @ M @ R.mT
+    squares = 1 + torch.linalg.eigvalsh((shifted + shifted.mT) / 2)
+    rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
+    return _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps)
+
+
+def _from_squares(squares: Tensor, size: int, assembly: float) -> tuple[Tensor, Tensor]:
+    values = squares.clamp_min(0).sqrt().sort(descending=True).values.cpu()
+    if not len(values):
+        return values, values
+    eps = torch.finfo(torch.float64).eps
+    shift = C * size**0.5 * eps * values[0] ** 2
+    rounding = C * size**0.5 * (eps + _excess(assembly)) * values[0]
+    bound = torch.minimum(shift.sqrt(), shift / values.clamp_min(torch.finfo(torch.float64).tiny))
+    return values, bound + rounding
+
+
+def _excess(assembly: float) -> float:
+    """What an assembly in lower precision adds to the rounding of float64."""
+    return max(0.0, assembly - torch.finfo(torch.float64).eps)
+
+
+def _acceptable(values: Tensor, bound: Tensor, accuracy: float) -> bool:
+    return not len(values) or bool(bound.max() <= accuracy * values[0])
+
+
+def _law_is_cheaper(law: Law, sample: int) -> bool:
+    return bool(law.binary[sample]) and bool(2 * law.rank[sample] < LAW_GAIN * law.active[sample])
+
+
+def _padded(values: Tensor, size: int) -> Tensor:
+    """Zeros for the dropped rows and columns: exact, so their bound is zero too."""
+    return torch.cat([values, values.new_zeros(size - len(values))])
+
+
+def _at_zero(values: Tensor, bound: Tensor) -> Tensor:
+    """The bound of the smallest value that was computed."""
+    return bound.max() if len(bound) else values.new_zeros(())

@@ -1,0 +1,197 @@
+"""Eigenvalues at the ends of the spectrum of a batch of symmetric operators, and inertia.
+
+Block Lanczos (Cullum and Donath 1974; Golub and Underwood 1977) with thick restart (Wu and Simon 2000; the symmetric
+Krylov-Schur method of Stewart 2001): from an orthonormal block N,
+
+    H N = V C + N' K
+
+by full orthogonalisation against the basis V, which includes N; N' is next. The projected matrix V^T H V is block
+tridiagonal but for the rows and columns after a restart.
+
+Cost of a cycle: p - keep products, 4 n p (p - keep) operations twice to orthogonalise, an eigendecomposition of p x p.
+
+The residual of a pair is |H v - l v|, from a fresh product; some eigenvalue lies within it of l.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.operator import Operator
+from skipscope.spectrum.krylov import (
+    DENSE_BYTES,
+    Krylov,
+    check_adjoint,
+    check_finite,
+    check_options,
+    default_tolerance,
+    fixed_signs,
+    iterate,
+    orthonormalise,
+    plan,
+)
+
+Which = Literal["largest", "smallest", "magnitude"]
+
+
+@dataclass(frozen=True)
+class Eigs:
+    """k eigenpairs of every sample. Values come with the wanted end first; the entry of a vector that is largest in
+    magnitude is positive."""
+
+    values: Tensor  # B, k
+    vectors: Tensor  # B, n, k
+    residuals: Tensor  # B, k: |H v - l v|
+    converged: Tensor  # B, k: the residual is at most the tolerance times the largest magnitude
+    iterations: Tensor  # B: steps of a block
+    products: Tensor  # B: vectors multiplied by H
+    route: str  # "dense" or "iterative"
+
+
+@dataclass(frozen=True)
+class Inertia:
+    """How many eigenvalues of every sample are negative, zero (up to `tolerance` in magnitude) and positive."""
+
+    negative: Tensor  # B
+    zero: Tensor  # B
+    positive: Tensor  # B
+    tolerance: Tensor  # B
+
+
+def eigs(
+    H: Operator,
+    k: int = 10,
+    *,
+    which: Which = "largest",
+    tol: float | None = None,
+    max_products: int | None = None,
+    block: int | None = None,
+    seed: int = 0,
+    route: Literal["dense", "iterative"] | None = None,
+) -> Eigs:
+    """The k largest, smallest (most negative) or largest in magnitude of the eigenvalues, with their vectors.
+
+    `tol` bounds the residuals, relative to the largest magnitude; eps^(2/3) unless given. `max_products` bounds the
+    products of each sample (100 times the basis size unless given); what has not converged by then is returned with
+    `converged` False. `block` is the number of vectors in a product. The route is the cheaper of the two
+    (`krylov.plan`).
+    """
+    _check_square(H)
+    check_options(H, k, which, ("largest", "smallest", "magnitude"), tol, block, max_products, route)
+    batch, _, n = H.shape
+    sizes = plan(H.shape, k, block, decomposition=9.0 * n**3, sides=1)
+    tolerance = default_tolerance(H.dtype) if tol is None else tol
+    route = route or sizes.route()
+    iterations = products = [0] * batch
+    if route == "dense":
+        values, vectors, scale = _dense(H, k, which, sizes.samples_at_once)
+        products = [n] * batch
+        image = H.matmat(vectors).double()  # B, n, k
+    else:
+        krylov = Lanczos(H, which, sizes.block, seed)
+        _, _, vectors = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
+        scale = krylov.scale.double() * krylov.unit.double()
+        iterations, products = krylov.iterations, krylov.products
+        image = H.matmat(vectors).double()
+        values = (vectors.double() * image).sum(1)  # the Rayleigh quotient
+    vectors = vectors.double()
+    residuals = torch.linalg.vector_norm(image - values[:, None] * vectors, dim=1)  # B, k
+    order = _order(values, which)
+    vectors = vectors.gather(2, order[:, None].expand(vectors.shape))
+    values, residuals = values.gather(1, order), residuals.gather(1, order)
+    return Eigs(
+        values=values.to(H.dtype),
+        vectors=(vectors * fixed_signs(vectors)).to(H.dtype),
+        residuals=residuals.to(H.dtype),
+        converged=residuals <= tolerance * scale[:, None],
+        iterations=torch.tensor(iterations),
+        products=torch.tensor(products) + k,
+        route=route,
+    )
+
+
+def inertia(H: Operator, tol: float | None = None) -> Inertia:
+    """Counts of negative, zero and positive eigenvalues, from the matrices in float64.
+
+    An eigenvalue counts as zero when its magnitude is at most `tol` times the largest; n eps of the operator's own type
+    unless given, so that a float32 operator is not counted more finely than it is known.
+    """
+    _check_square(H)
+    _, _, n = H.shape
+    sizes = plan(H.shape, 1, None, decomposition=9.0 * n**3, sides=1)
+    if sizes.dense_bytes > DENSE_BYTES:
+        raise InputError(
+            f"inertia of {H.name} of shape {H.shape} needs the matrix itself: {sizes.dense_bytes / 2**30:.1f} GiB a "
+            f"sample in float64 with its work space, more than {DENSE_BYTES / 2**30:.0f} GiB; restrict the operator, "
+            "or look at the ends of the spectrum with eigs and at the rest with a spectral density"
+        )
+    tol = n * torch.finfo(H.dtype).eps if tol is None else tol
+    parts = [torch.linalg.eigvalsh(matrix) for matrix in _matrices(H, sizes.samples_at_once)]
+    values = torch.cat(parts)  # B, n
+    tolerance = tol * values.abs().amax(1)  # B
+    negative, positive = (values < -tolerance[:, None]).sum(1), (values > tolerance[:, None]).sum(1)
+    return Inertia(negative, n - negative - positive, positive, tolerance)
+
+
+class Lanczos(Krylov):
+    def __init__(self, operator: Operator, which: Which, block: int, seed: int) -> None:
+        super().__init__(operator, block, seed)
+        self.which = which
+
+    def expand(self) -> None:
+        old = self.size
+        self.right = self.left = torch.cat([self.right, self.next], 2)  # B, n, p + b
+        image = self.multiply(self.next)  # B, n, b
+        self.next, C, K = orthonormalise(image, self.right, self.scale[self.samples], self.generator)
+        if self.first_round:
+            expected = torch.cat([self.coupling.mT, C[:, old:].mT], 1)  # B, p + b, b: what symmetry asks for
+            check_adjoint(C, expected, self.operator, self.scale[self.samples])
+        left = torch.cat([self.projected, C[:, :old].mT], 1)  # B, p + b, p
+        self.projected = torch.cat([left, C], 2)
+        self.coupling = torch.cat([K.new_zeros(len(K), K.shape[1], old), K], 2)
+        self.count_step()
+
+    def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh((self.projected + self.projected.mT).double().cpu() / 2)
+        order = _order(values, self.which)
+        values, vectors = values.gather(1, order), vectors.gather(2, order[:, None].expand(vectors.shape))
+        vectors = vectors.to(self.projected)
+        return values.to(self.projected), vectors, vectors
+
+
+def _order(values: Tensor, which: Which) -> Tensor:
+    key = values.abs() if which == "magnitude" else values
+    return key.argsort(dim=1, descending=which != "smallest", stable=True)
+
+
+def _dense(H: Operator, k: int, which: Which, at_once: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, vectors and the largest magnitude, from the matrices in float64."""
+    parts = []
+    for matrix in _matrices(H, at_once):
+        values, vectors = torch.linalg.eigh(matrix)
+        order = _order(values, which)[:, :k]
+        chosen = vectors.gather(2, order[:, None].expand(-1, vectors.shape[1], -1))
+        parts.append((values.gather(1, order), chosen, values.abs().amax(1)))
+    values, vectors, scale = (torch.cat(column) for column in zip(*parts, strict=True))
+    return values, vectors.to(H.dtype), scale
+
+
+def _matrices(H: Operator, at_once: int) -> Iterator[Tensor]:
+    """The symmetric matrices in float64, some samples at a time."""
+    for start in range(0, H.shape[0], at_once):
+        samples = range(start, min(start + at_once, H.shape[0]))
+        matrix = H.take(samples).double().dense()
+        check_finite(matrix, H, samples)
+        check_adjoint(matrix, matrix.mT, H, matrix.abs().amax((1, 2)))
+        yield (matrix + matrix.mT) / 2
+
+
+def _check_square(H: Operator) -> None:
+    if H.shape[1] != H.shape[2]:
+        raise InputError(f"{H.name} of shape {H.shape} is not square; its singular values come from svd")

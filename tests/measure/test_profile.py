@@ -1,0 +1,62 @@
+"""The profile against the same quantities computed by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import skipscope as ss
+from tests.trace.nets import CASES, D, Residual, mlp
+from tests.trace.test_cases import inputs, traced
+
+
+def test_numbers_are_those_of_the_definitions() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Residual(mlp()), Residual(mlp()), nn.Linear(D, 3)).double(), torch.randn(6, D).double()
+    trunk = ss.trace(model, x)
+    targets = torch.tensor([0, 1, 2, 0, 1, 2])
+    data = ss.profile(trunk, x, loss=lambda y: nn.functional.cross_entropy(y, targets), probes=400)
+    h = x
+    for i in (0, 1):
+        state = h.detach().requires_grad_()
+        nn.functional.cross_entropy(model[i:](state), targets).backward()
+        branch = model[i].branch(state).detach()
+        row = data.isel(unit=i)
+        assert row["state_rms"].values == pytest.approx((state.detach().norm(dim=1) / D**0.5).numpy())
+        assert row["branch_over_skip"].values == pytest.approx(
+            (branch.norm(dim=1) / state.norm(dim=1)).detach().numpy()
+        )
+        cosine = nn.functional.cosine_similarity(branch, state, dim=1).detach()
+        assert row["cosine"].values == pytest.approx(cosine.numpy())
+        assert row["gradient_rms"].values == pytest.approx((state.grad.norm(dim=1) / D**0.5).numpy())
+        exact = torch.func.vmap(torch.func.jacrev(model[i]))(state.detach()).square().sum((1, 2)) / D
+        z = (row["jacobian_square"].values - exact.detach().numpy()) / row["jacobian_square_error"].values
+        assert (abs(z) < 4).all()
+        squares = torch.linalg.svdvals(state.detach()).square()
+        shares = squares / squares.sum()
+        assert float(row["effective_rank"]) == pytest.approx(float(torch.exp(-(shares * shares.log()).sum())))
+        h = model[i](h)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.units])
+def test_works_on_every_trunk(name: str) -> None:
+    _, trunk = traced(name)
+    data = ss.profile(trunk, inputs(CASES[name], 3))
+    assert list(data["unit"].values) == [unit.name for unit in trunk.units]
+    assert data["state_rms"].notnull().all()
+    assert data["gradient_rms"].notnull().all()
+    assert (data["jacobian_square"] > 0).all()
+
+
+def test_named_units_and_their_gradients() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Residual(mlp()), Residual(mlp())).double(), torch.randn(4, D).double()
+    by_graph = ss.profile(ss.trace(model, x), x)
+    by_name = ss.profile(ss.trace(model, x, units=["0", "1"]), x)
+    assert by_name["gradient_rms"].values == pytest.approx(by_graph["gradient_rms"].values)
+
+
+def test_a_model_without_units_is_refused() -> None:
+    with pytest.raises(ss.InputError, match="no residual units"):
+        ss.profile(ss.trace(mlp(), torch.randn(2, D)), torch.randn(2, D))

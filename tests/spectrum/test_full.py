@@ -1,0 +1,177 @@
+"""Full spectra: every route against a dense float64 SVD and closed forms, every value inside its stated bound."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import skipscope as ss
+from skipscope.linear.law import law_of
+
+ROUTES = ["gram", "svd", None]
+
+
+def orthogonal(n: int, generator: torch.Generator) -> Tensor:
+    return torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator)).Q
+
+
+def with_values(values: Tensor, m: int, n: int, seed: int) -> Tensor:
+    """An m x n matrix with these singular values, from random rotations."""
+    generator = torch.Generator().manual_seed(seed)
+    k = len(values)
+    return orthogonal(m, generator)[:, :k] * values @ orthogonal(n, generator)[:, :k].mT
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    ("name", "values", "m", "n"),
+    [
+        ("wide", torch.linspace(3, 0.1, 20), 20, 35),
+        ("tall", torch.linspace(3, 0.1, 20), 35, 20),
+        ("rank-deficient", torch.cat([torch.linspace(2, 1, 8), torch.zeros(12)]), 20, 20),
+        ("repeated", torch.cat([torch.full((7,), 2.0), torch.full((13,), 1.0)]), 20, 20),
+        ("clustered", 1 + 1e-9 * torch.arange(20.0, dtype=torch.float64).flip(0), 20, 20),
+        ("graded", 10.0 ** -torch.arange(0, 10, 0.5, dtype=torch.float64), 20, 20),
+        ("one", torch.tensor([3.0]), 1, 1),
+    ],
+)
+def test_known_values(route: str | None, name: str, values: Tensor, m: int, n: int) -> None:
+    values = values.double()
+    found = ss.singular_values(ss.Dense(with_values(values, m, n, seed=1)), route=route)
+    assert found.values.shape == (1, min(m, n))
+    error = (found.values[0] - values).abs()
+    assert (error <= found.bound[0]).all(), (error / found.bound[0]).max()
+
+
+def test_zero_rows_and_columns_are_dropped_and_counted() -> None:
+    matrix = torch.randn(2, 9, 7, dtype=torch.float64)
+    matrix[0, [1, 4, 5]] = 0  # leaves 6 rows
+    matrix[1, :, 2] = 0
+    found = ss.singular_values(ss.Dense(matrix))
+    assert found.zeros_at_least.tolist() == [1, 1]
+    assert found.zeros.tolist() == [1, 1]
+    assert found.rank.tolist() == [6, 6]
+    assert (found.values[:, -1] == 0).all()
+    assert (found.bound[:, -1] == 0).all()
+    nothing = ss.singular_values(ss.Dense(torch.zeros(1, 3, 4)))
+    assert nothing.zeros_at_least.tolist() == [3]
+    assert nothing.rank.tolist() == [0]
+
+
+@given(st.integers(0, 2**31), st.integers(1, 30), st.integers(1, 30), st.booleans())
+@settings(deadline=None, max_examples=200, derandomize=True)
+def test_two_hundred_random_operators_stay_inside_their_bounds(seed: int, m: int, n: int, single: bool) -> None:
+    """Random shapes, ranks, scales and gradings; the reference is a float64 SVD, itself off by a few eps s1."""
+    generator = torch.Generator().manual_seed(seed)
+    k = int(torch.randint(0, min(m, n) + 1, (1,), generator=generator))
+    grading = 10.0 ** (
+        -12 * torch.rand(1, dtype=torch.float64, generator=generator) * torch.rand(k, generator=generator)
+    )
+    matrix = with_values(grading.sort(descending=True).values, m, n, seed) * 10.0 ** float(
+        torch.randint(-3, 4, (1,), generator=generator)
+    )
+    if single:
+        matrix = matrix.float()
+    reference = torch.linalg.svdvals(matrix.double())
+    own_error = 4 * torch.finfo(torch.float64).eps * float(reference[0])
+    for route in ROUTES:
+        found = ss.singular_values(ss.Dense(matrix), route=route)
+        assert ((found.values[0] - reference).abs() <= found.bound[0] + own_error).all()
+        assert found.rank[0] <= k or single
+
+
+def test_accuracy_decides_the_route() -> None:
+    matrix = ss.Dense(with_values(10.0 ** -torch.arange(0, 12, dtype=torch.float64), 12, 12, 0))
+    assert ss.singular_values(matrix).routes == ("gram",)
+    tight = ss.singular_values(matrix, accuracy=1e-12)
+    assert tight.routes == ("svd",)
+    assert tight.rank.tolist() == [12]
+
+
+class Block(nn.Module):
+    """A basic block whose inner bias makes its middle ReLU sparse."""
+
+    def __init__(self, bias: float, tail: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.tail = tail
+        nn.init.constant_(self.first.bias, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tail(x + self.second(torch.relu(self.first(x))))
+
+
+@pytest.mark.parametrize("bias", [-1.2, -0.6, -0.2, 0.5])
+@pytest.mark.parametrize("tail", [nn.ReLU(), nn.Identity()])
+def test_the_law_holds_with_equality_on_random_convolutional_units(bias: float, tail: nn.Module) -> None:
+    torch.manual_seed(3)
+    x = torch.randn(2, 4, 6, 6)
+    trunk = ss.trace(nn.Sequential(Block(bias, tail)), x)
+    J = trunk[0].jacobian(x)
+    reference = torch.linalg.svdvals(J.double().dense())
+    law = law_of(trunk[0], trunk.at(x))
+    assert law is not None
+    middle = torch.relu(trunk.model[0].first(x)).gt(0).flatten(1).sum(1)
+    active = trunk.replay(x).ne(0).flatten(1).sum(1)
+    assert law.rank.tolist() == middle.tolist()
+    assert law.active.tolist() == active.tolist()
+    for route in (None, "law", "gram", "svd"):
+        found = ss.singular_values(J, route=route)
+        assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
+        assert found.zeros_at_least.tolist() == (144 - active).tolist()
+        assert found.ones_at_least.tolist() == (active - 2 * middle).clamp_min(0).tolist()
+        # No violation ever; equality is generic.
+        assert (found.zeros >= found.zeros_at_least).all()
+        assert found.ones.tolist() == found.ones_at_least.tolist()
+        assert ((found.values > 1 + 1e-7).sum(1) <= middle).all()
+
+
+def test_where_the_law_does_not_apply_nothing_is_claimed() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6)
+    leaky = ss.trace(nn.Sequential(Block(-1.2, nn.LeakyReLU(0.1))), x)[0].jacobian(x)
+    assert ss.singular_values(leaky).ones_at_least.tolist() == [0, 0]
+    with pytest.raises(ss.InputError, match="route='law'"):
+        ss.singular_values(leaky, route="law")
+    norm = ss.trace(nn.Sequential(Block(-1.2, nn.LayerNorm(6))), x)[0]
+    assert law_of(norm, norm.trunk.at(x)) is None
+
+
+def test_parallel_branches_add_their_ranks() -> None:
+    class Parallel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (nn.Sequential(nn.Linear(12, 3), nn.Tanh(), nn.Linear(3, 12)) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.a(x) - 0.5 * self.b(x)
+
+    x = torch.randn(2, 12)
+    trunk = ss.trace(nn.Sequential(Parallel()), x)
+    found = ss.singular_values(trunk[0].jacobian(x))
+    assert found.routes == ("law", "law") or found.ones_at_least.tolist() == [0, 0]
+    reference = torch.linalg.svdvals(trunk[0].jacobian(x, dtype=torch.float64).dense())
+    assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
+    assert ss.singular_values(trunk[0].jacobian(x), route="law").values.shape == (2, 12)
+
+
+def test_a_spectrum_that_cannot_fit_is_refused_with_the_numbers() -> None:
+    class Huge(ss.Dense):
+        def __init__(self) -> None:
+            super().__init__(torch.zeros(1, 1, 1), "a unit of a large image")
+            self.shape = (1, 800_000, 800_000)
+
+    with pytest.raises(ss.InputError, match=r"800,000 x 800,000.*GiB.*ss\.svd\(J, k\).*ss\.spectral_density"):
+        ss.singular_values(Huge())
+    assert not ss.plan(Huge()).fits
+    assert ss.plan(ss.Dense(torch.zeros(2, 5, 3))).products == 6
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ss.InputError, match="expected one of law, gram, svd"):
+        ss.singular_values(ss.Dense(torch.eye(2)), route="fast")
+    with pytest.raises(ss.InputError, match="NaN"):
+        ss.singular_values(ss.Dense(torch.full((2, 2), float("nan"))))
