@@ -12,6 +12,7 @@ setup:
 demo: setup
 	$(BIN)/skipscope units torchvision:resnet18 --input-shape 3,64,64
 	$(BIN)/skipscope units timm:vit_tiny_patch16_224
+	$(BIN)/skipscope demo
 
 test: lint
 	$(BIN)/pytest -n 2

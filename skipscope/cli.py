@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,8 @@ Dtype = Annotated[str | None, typer.Option(help="Convert the model: float32, flo
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For random weights and random inputs.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the result into this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
+
+INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,6 +98,48 @@ def units(
     typer.echo(document if as_json else f"{source}\n\n{trunk}")
     if out is not None:
         typer.echo(f"wrote {_write(out / 'units.json', document)}", err=True)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the run and its report.")] = Path(
+        "skipscope-demo"
+    ),
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For the initial weights and the batches.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a residual network and its plain twin, measure both, write a report: about a minute."""
+    with contextlib.redirect_stdout(sys.stderr):
+        from skipscope.demo import demo as run_demo
+        from skipscope.runs import as_json as document_of
+
+        try:
+            with _progress_bars() as progress:
+                result = run_demo(out, seed=seed, progress=progress)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted; what was finished is in {out}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    typer.echo(document_of(result.to_dict()) if as_json else str(result))
+    typer.echo(f"wrote {result.folder / 'report.html'}", err=True)
+
+
+@contextlib.contextmanager
+def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """One bar with its time left for each thing that is done; nothing where standard error is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        yield progress
 
 
 def _source(

@@ -21,5 +21,5 @@ class Dataset:
 
     def test_batch(self, size: int, seed: int = 0) -> Tensor:
         """`size` test images drawn without repetition."""
-        generator = torch.Generator().manual_seed(seed)
-        return self.test_images[torch.randperm(len(self.test_images), generator=generator)[:size]]
+        generator = torch.Generator("cpu").manual_seed(seed)
+        return self.test_images[torch.randperm(len(self.test_images), generator=generator, device="cpu")[:size]]

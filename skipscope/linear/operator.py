@@ -111,7 +111,7 @@ class Operator(ABC):
             return multiply
 
         forward, backward = product(one.matmat), product(one.rmatmat)
-        dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
+        dtype = torch.empty(0, dtype=self.dtype, device="cpu").numpy().dtype
         return LinearOperator((m, n), matvec=forward, matmat=forward, rmatvec=backward, rmatmat=backward, dtype=dtype)
 
     def _check(self, block: Tensor, size: int, product: str) -> None:

@@ -37,7 +37,7 @@ def _side(pair: tuple[Any, Any] | None, side: int, name: str) -> Any:
 def _chosen(shape: tuple[int, ...], tokens: Any, channels: Any) -> torch.Tensor:
     if tokens is not None and len(shape) != 2:
         raise InputError(f"tokens= needs states of shape (tokens, channels), this one has {shape}; use channels=")
-    grid = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    grid = torch.arange(torch.Size(shape).numel(), device="cpu").reshape(shape)
     if tokens is not None:
         grid = grid.index_select(0, _positions(tokens, shape[0], "tokens"))
     if channels is not None:
@@ -47,7 +47,7 @@ def _chosen(shape: tuple[int, ...], tokens: Any, channels: Any) -> torch.Tensor:
 
 
 def _positions(chosen: Any, size: int, name: str) -> torch.Tensor:
-    everything = torch.arange(size)
+    everything = torch.arange(size, device="cpu")
     try:
         picked = everything[chosen]
     except (IndexError, TypeError) as error:

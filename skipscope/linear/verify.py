@@ -59,10 +59,10 @@ class Verification:
 def verify(J: Operator, *, seed: int = 0) -> Verification:
     """Test an operator; `.passed` and the numbers behind it."""
     J = J.double()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     batch, m, n = J.shape
-    v = torch.randn(batch, n, 1, dtype=torch.float64, generator=generator).to(J.device)
-    u = torch.randn(batch, m, 1, dtype=torch.float64, generator=generator).to(J.device)
+    v = torch.randn(batch, n, 1, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
+    u = torch.randn(batch, m, 1, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
     pushed, pulled = J.matmat(v), J.rmatmat(u)
     left, right = (pushed * u).sum((1, 2)), (v * pulled).sum((1, 2))
     scale = torch.maximum(pushed.norm(dim=(1, 2)) * u.norm(dim=(1, 2)), v.norm(dim=(1, 2)) * pulled.norm(dim=(1, 2)))

@@ -42,7 +42,7 @@ def profile(
     if not trunk.units:
         raise InputError(f"{type(trunk.model).__name__} has no residual units to measure")
     point = x if isinstance(x, Point) else trunk.at(x)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     gradients = point.gradients(loss or _along_random_direction(point.batch, generator))
     rows = [
         _unit(unit, point, gradient, probes, generator) for unit, gradient in zip(trunk.units, gradients, strict=False)
@@ -92,7 +92,7 @@ def _unit(
 def _mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """|J|_F^2 / n and its standard error, per sample."""
     batch, _, n = J.shape
-    signs = torch.randint(0, 2, (batch, n, probes), generator=generator).mul(2).sub(1).to(J.dtype)
+    signs = torch.randint(0, 2, (batch, n, probes), generator=generator, device="cpu").mul(2).sub(1).to(J.dtype)
     squares = J.matmat(signs.to(J.device)).double().square().sum(1) / n  # B, probes
     return squares.mean(1), squares.std(1) / probes**0.5
 
@@ -121,7 +121,7 @@ def _along_random_direction(batch: int, generator: torch.Generator) -> Callable[
         if not leaves:
             raise InputError("the model's output has no float tensor that depends on its states; pass loss=")
         main = leaves[0]
-        direction = torch.randn(main.shape, generator=generator, dtype=torch.float64).to(main)
+        direction = torch.randn(main.shape, generator=generator, dtype=torch.float64, device="cpu").to(main)
         return (main * direction).sum() / (main.numel() / batch) ** 0.5
 
     return scalar

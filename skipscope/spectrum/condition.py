@@ -33,6 +33,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
+from skipscope.spectrum.dense import svdvals
 
 Reduction = Literal["mode", "max", "global", "channel", "matrix"]
 Status = Literal["finite", "numerically infinite", "infinite", "overflow"]
@@ -260,7 +261,7 @@ def _mode(matrix: Tensor, mode: int, eps: float) -> Mode:
     values = matrix.new_zeros(min(shape))
     kept = min(int(rows.sum()), int(columns.sum()))
     if kept:
-        values[:kept] = torch.linalg.svdvals(matrix[rows][:, columns])
+        values[:kept] = svdvals(matrix[rows][:, columns])
     values = values.cpu()
     rank = int((values > max(shape) * eps * values[0]).sum())
     value, status = _ratio(float(values[0]), float(values[-1]), eps, max(shape))

@@ -198,7 +198,8 @@ def spectral_density(
     start = _probes(side, probes, seed).to(A.device, A.dtype).expand(batch, probes, side)
     with measuring():
         main, side_band, exact, products = _in_halves(narrow, start, steps, symmetric)
-    exact = exact | (steps == side)
+    main, side_band = main.cpu(), side_band.cpu()
+    exact = exact.cpu() | (steps == side)
     rule = _rule(main, side_band, symmetric)
     half_steps = max(1, steps // 2)
     half = _rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric)
@@ -210,7 +211,9 @@ def spectral_density(
     if isinstance(points, Tensor):
         grid = points.detach().to("cpu", torch.float64)
     else:
-        grid = torch.linspace(lowest - 4 * width, highest + 4 * width, points or GRID, dtype=torch.float64)
+        grid = torch.linspace(
+            lowest - 4 * width, highest + 4 * width, points or GRID, dtype=torch.float64, device="cpu"
+        )
     full_curve, half_curve = _smooth(rule, grid, width), _smooth(half, grid, width)  # B, probes, points
     density, error = _over_probes(full_curve)
     bias = torch.where(exact[..., None], 0, full_curve - half_curve).mean(1).abs()
@@ -236,8 +239,8 @@ def spectral_density(
 
 def _probes(size: int, probes: int, seed: int) -> Tensor:
     """Random signs, (probes, size), of length 1: of all probes with independent entries those of least variance."""
-    generator = torch.Generator().manual_seed(seed)
-    return (2.0 * torch.randint(0, 2, (probes, size), generator=generator).double() - 1) / math.sqrt(size)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return (2.0 * torch.randint(0, 2, (probes, size), generator=generator, device="cpu").double() - 1) / math.sqrt(size)
 
 
 def _in_halves(A: Operator, start: Tensor, steps: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, int]:

@@ -24,6 +24,7 @@ from skipscope.errors import InputError
 from skipscope.linear.jacobian import Jacobian
 from skipscope.linear.law import Law, law_of
 from skipscope.linear.operator import Operator
+from skipscope.spectrum.dense import svdvals
 from skipscope.spectrum.plan import check_fits
 
 ROUTES = ("law", "gram", "svd")
@@ -86,13 +87,13 @@ def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = 
     eps = torch.finfo(torch.float64).eps
     floor = torch.stack([_at_zero(v, b) for v, b in zip(values, bounds, strict=True)])
     tolerance = torch.maximum(max(A.shape[1:]) * eps * stacked[:, 0], floor) if stacked.shape[1] else floor
-    ones = law.ones_at_least if law is not None else torch.zeros(A.shape[0], dtype=torch.long)
+    ones = law.ones_at_least if law is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
         values=stacked,
         bound=bound,
         rank=(stacked > tolerance[:, None]).sum(1),
         tolerance=tolerance,
-        zeros_at_least=torch.tensor(zeros),
+        zeros_at_least=torch.tensor(zeros, device="cpu"),
         ones_at_least=ones.cpu(),
         routes=tuple(routes),
         shape=A.shape,
@@ -131,10 +132,9 @@ def _by_gram(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
 
 def _by_svd(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
     if min(matrix.shape) == 0:
-        empty = torch.zeros(0, dtype=torch.float64)
+        empty = torch.zeros(0, dtype=torch.float64, device="cpu")
         return empty, empty
-    # On a GPU the default driver is a Jacobi iteration whose small values are off by far more than rounding.
-    values = torch.linalg.svdvals(matrix, driver="gesvd" if matrix.is_cuda else None).cpu()
+    values = svdvals(matrix).cpu()
     rounding = C * max(matrix.shape) ** 0.5 * (torch.finfo(torch.float64).eps + _excess(assembly)) * values[0]
     return values, rounding.expand_as(values).clone()
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from skipscope.linear.operator import Operator
+from skipscope.spectrum.dense import thin_svd
 from skipscope.spectrum.krylov import (
     Krylov,
     check_adjoint,
@@ -137,7 +138,7 @@ def _dense(A: Operator, k: int, which: str, at_once: int) -> tuple[Tensor, Tenso
         samples = range(start, min(start + at_once, A.shape[0]))
         matrix = A.take(samples).double().dense()
         check_finite(matrix, A, samples)
-        U, S, Vt = torch.linalg.svd(matrix, full_matrices=False)
+        U, S, Vt = thin_svd(matrix)
         wanted = slice(0, k) if which == "largest" else slice(S.shape[1] - k, None)
         parts.append((S[:, wanted], U[:, :, wanted], Vt[:, wanted].mT, S[:, 0]))
     S, U, V, scale = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -176,7 +177,7 @@ def _finish(
         V=(V * signs).to(dtype),
         residuals=residuals.to(dtype),
         converged=residuals <= bound[:, None],
-        iterations=torch.tensor(iterations),
-        products=torch.tensor(products) + 2 * k,
+        iterations=torch.tensor(iterations, device="cpu"),
+        products=torch.tensor(products, device="cpu") + 2 * k,
         route=route,
     )

@@ -207,7 +207,7 @@ def rotate(basis: Tensor, vectors: Tensor) -> Tensor:
 
 def random_block(size: int, width: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """(1, size, width): the same for every sample, and on every device, so that a sample's result is its own."""
-    return torch.randn(1, size, width, dtype=like.dtype, generator=generator).to(like.device)
+    return torch.randn(1, size, width, dtype=like.dtype, generator=generator, device="cpu").to(like.device)
 
 
 class Krylov(ABC):
@@ -215,7 +215,7 @@ class Krylov(ABC):
 
     def __init__(self, operator: Operator, block: int, seed: int) -> None:
         self.whole, self.block = operator, block
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator("cpu").manual_seed(seed)
         self.unit = torch.ones(
             operator.shape[0], dtype=operator.dtype, device=operator.device
         )  # B: what products are divided by
@@ -252,7 +252,7 @@ class Krylov(ABC):
     def restart(self, stay: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
         """Go on with some of the samples (by position) from the first Ritz vectors."""
         self.samples = [self.samples[position] for position in stay]
-        if len(stay) < len(self.next):
+        if stay and len(stay) < len(self.next):
             self.operator = self.whole.take(self.samples)
         self.left, self.right = rotate(self.left[stay], left[stay]), rotate(self.right[stay], right[stay])
         self.next, self.coupling = self.next[stay], self.coupling[stay] @ left[stay]

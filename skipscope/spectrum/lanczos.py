@@ -110,8 +110,8 @@ def eigs(
         vectors=(vectors * fixed_signs(vectors)).to(H.dtype),
         residuals=residuals.to(H.dtype),
         converged=residuals <= tolerance * scale[:, None],
-        iterations=torch.tensor(iterations),
-        products=torch.tensor(products) + k,
+        iterations=torch.tensor(iterations, device="cpu"),
+        products=torch.tensor(products, device="cpu") + k,
         route=route,
     )
 

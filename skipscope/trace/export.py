@@ -30,6 +30,7 @@ from skipscope.trace.tidy import tidy
 from skipscope.trace.undisturbed import undisturbed
 
 HALF = (torch.float16, torch.bfloat16)
+LARGEST_BATCH = 65535  # cuDNN's limit, which it puts into the graph as a guard
 
 
 def in_full_precision(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs, list[str]]:
@@ -46,31 +47,32 @@ def in_full_precision(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inpu
 
 def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     """Export `model` at `inputs`; returns the program and notes for the reader of its results."""
-    example = inputs.at_least_two()
     inputs.check_device(model)
     with undisturbed(model), _quiet():
-        exported, note = _exported(model, example)
+        exported, note = _exported(model, inputs)
         exported = exported.run_decompositions({})
-    program = _program(model, exported, example)
+    program = _program(model, exported, inputs.batch if note else inputs.at_least_two().batch, inputs.axis)
     tidy(program)
     return program, [note] if note else []
 
 
 def _exported(model: nn.Module, inputs: Inputs) -> tuple[ExportedProgram, str | None]:
     """Try with every input that has the batch's size as batched, then only the first, then a fixed batch."""
-    carriers = [t for t in inputs.tensors() if inputs.carries(t)]
+    free = inputs.at_least_two()
+    carriers = [t for t in free.tensors() if free.carries(t)]
     attempts: list[Sequence[Tensor]] = [carriers, carriers[:1], []] if len(carriers) > 1 else [carriers, []]
     failure: Exception | None = None
     for chosen in attempts:
-        batch = Dim("batch", min=1)
+        example = free if chosen else inputs
+        batch = Dim("batch", min=1, max=LARGEST_BATCH)
         shapes = ShapesCollection()
         for tensor in chosen:
             shapes[tensor] = {inputs.axis: batch}
         try:
             exported = torch.export.export(
                 model,
-                inputs.args,
-                inputs.kwargs,
+                example.args,
+                example.kwargs,
                 dynamic_shapes=shapes if chosen else None,
                 strict=False,
             )
@@ -85,7 +87,7 @@ def _exported(model: nn.Module, inputs: Inputs) -> tuple[ExportedProgram, str | 
     raise _explained(model, inputs, failure) from failure
 
 
-def _program(model: nn.Module, exported: ExportedProgram, inputs: Inputs) -> Program:
+def _program(model: nn.Module, exported: ExportedProgram, batch: int, axis: int) -> Program:
     graph = exported.graph
     placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     user: list[fx.Node] = []
@@ -120,8 +122,8 @@ def _program(model: nn.Module, exported: ExportedProgram, inputs: Inputs) -> Pro
         constants=constants,
         in_spec=exported.call_spec.in_spec,
         out_spec=exported.call_spec.out_spec,
-        batch_symbol=_batch_symbol(user, inputs.axis),
-        traced_batch=inputs.batch,
+        batch_symbol=_batch_symbol(user, axis),
+        traced_batch=batch,
     )
 
 

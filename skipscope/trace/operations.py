@@ -47,7 +47,11 @@ REDUCE = frozenset(
     "_softmax log_softmax _log_softmax nansum median argmax argmin any all count_nonzero cumsum cumprod topk "
     "sort _safe_softmax".split()
 )
-POINTWISE = frozenset("prelu native_dropout dropout feature_dropout alpha_dropout celu selu rrelu masked_fill".split())
+POINTWISE = frozenset(  # not all of them are tagged so in every version of torch
+    "relu relu6 leaky_relu prelu rrelu elu celu selu gelu silu mish hardtanh hardswish hardsigmoid softplus softsign "
+    "logsigmoid log_sigmoid_forward threshold sigmoid tanh softshrink hardshrink tanhshrink native_dropout dropout "
+    "feature_dropout alpha_dropout masked_fill".split()
+)
 # Made from the size or type of a tensor alone: no path for its entries.
 SHAPE_ONLY = frozenset(
     "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty "

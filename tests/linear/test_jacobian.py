@@ -83,7 +83,7 @@ def test_a_circular_convolution_has_the_singular_values_of_its_symbol() -> None:
         for j in range(3):
             kernel[:, :, (1 - i) % 8, (1 - j) % 8] += conv.weight[:, :, i, j].detach().double()
     symbol = torch.fft.fft2(kernel).permute(2, 3, 0, 1) + torch.eye(3)
-    expected = torch.linalg.svdvals(symbol).flatten().sort(descending=True).values
+    expected = torch.linalg.svdvals(symbol.cpu()).flatten().sort(descending=True).values
     found = ss.singular_values(trunk[0].jacobian(x))
     for sample in range(2):
         assert ((found.values[sample] - expected).abs() <= found.bound[sample] + 1e-14).all()

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from skipscope import Dense, InputError, Operator
+from tests import seeded
 
 A, B, C = (
-    torch.randn(2, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(i))
+    torch.randn(2, *size, dtype=torch.float64, generator=seeded.generator(i))
     for i, size in enumerate([(3, 5), (3, 5), (5, 4)])
 )
 
@@ -48,7 +49,7 @@ def test_products_are_those_of_the_matrix(name: str) -> None:
 
 def test_as_a_scipy_operator() -> None:
     operator = (Dense(A) @ Dense(C)).to_scipy(sample=1)
-    matrix = (A @ C)[1].numpy()
+    matrix = (A @ C)[1].cpu().numpy()
     np.testing.assert_allclose(operator @ np.eye(4), matrix)
     np.testing.assert_allclose(operator.T @ np.ones(3), matrix.T @ np.ones(3))
     np.testing.assert_allclose(operator @ np.ones(4), matrix @ np.ones(4))

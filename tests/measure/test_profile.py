@@ -23,15 +23,15 @@ def test_numbers_are_those_of_the_definitions() -> None:
         nn.functional.cross_entropy(model[i:](state), targets).backward()
         branch = model[i].branch(state).detach()
         row = data.isel(unit=i)
-        assert row["state_rms"].values == pytest.approx((state.detach().norm(dim=1) / D**0.5).numpy())
+        assert row["state_rms"].values == pytest.approx((state.detach().norm(dim=1) / D**0.5).cpu().numpy())
         assert row["branch_over_skip"].values == pytest.approx(
-            (branch.norm(dim=1) / state.norm(dim=1)).detach().numpy()
+            (branch.norm(dim=1) / state.norm(dim=1)).detach().cpu().numpy()
         )
         cosine = nn.functional.cosine_similarity(branch, state, dim=1).detach()
-        assert row["cosine"].values == pytest.approx(cosine.numpy())
-        assert row["gradient_rms"].values == pytest.approx((state.grad.norm(dim=1) / D**0.5).numpy())
+        assert row["cosine"].values == pytest.approx(cosine.cpu().numpy())
+        assert row["gradient_rms"].values == pytest.approx((state.grad.norm(dim=1) / D**0.5).cpu().numpy())
         exact = torch.func.vmap(torch.func.jacrev(model[i]))(state.detach()).square().sum((1, 2)) / D
-        z = (row["jacobian_square"].values - exact.detach().numpy()) / row["jacobian_square_error"].values
+        z = (row["jacobian_square"].values - exact.detach().cpu().numpy()) / row["jacobian_square_error"].values
         assert (abs(z) < 4).all()
         squares = torch.linalg.svdvals(state.detach()).square()
         shares = squares / squares.sum()

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from skipscope.linear.operator import Dense, Operator
+from tests import seeded
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Convolution(Operator):
 
 
 def random(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(*shape, generator=seeded.generator(seed), dtype=torch.float64)
 
 
 def orthonormal(batch: int, size: int, columns: int, seed: int) -> Tensor:

@@ -15,12 +15,13 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
 from skipscope.spectrum.condition import condition_number, percentile_condition
+from tests import seeded
 
 F64 = torch.float64
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = F64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64).to(dtype)
+    return torch.randn(*shape, generator=seeded.generator(seed), dtype=F64).to(dtype)
 
 
 def orthogonal(n: int, seed: int = 0) -> Tensor:
@@ -107,7 +108,7 @@ class TestMatrices:
         for seed in range(20):
             matrix = normal(200, 64, seed=seed)
             matrix[:, [5, 40, 41]] = 0
-            missed += bool(torch.linalg.svdvals(matrix)[-1] > 0)
+            missed += bool(torch.linalg.svdvals(matrix.cpu())[-1] > 0)
             result = condition_number(matrix)
             assert (result.value, result.status, result.zero_slices) == (math.inf, "infinite", (0, 3))
             assert (result.singular_values[0] == 0).sum() == 3
@@ -118,7 +119,7 @@ class TestMatrices:
         with_zeros = torch.cat([matrix, torch.zeros(7, 4, dtype=F64)])
         result = condition_number(with_zeros)
         assert (result.status, result.rank, result.zero_slices) == ("finite", 4, (7, 0))
-        assert result.value == pytest.approx(float(np.linalg.cond(matrix.numpy())), rel=1e-12)
+        assert result.value == pytest.approx(float(np.linalg.cond(matrix.cpu().numpy())), rel=1e-12)
         with_zeros[3:] = 0  # three rows are left for four columns
         assert (condition_number(with_zeros).status, condition_number(with_zeros).rank) == ("infinite", 3)
 
@@ -157,7 +158,7 @@ class TestMatrices:
         matrix = normal(6, 6).to(torch.bfloat16)
         result = condition_number(matrix)
         assert result.dtype == torch.bfloat16
-        assert result.value == pytest.approx(float(np.linalg.cond(matrix.double().numpy())), rel=1e-10)
+        assert result.value == pytest.approx(float(np.linalg.cond(matrix.double().cpu().numpy())), rel=1e-10)
 
 
 class TestOperators:
@@ -182,10 +183,10 @@ class TestOperators:
         for row in grid:
             for column in grid:  # the symbol at one frequency is a Cout x Cin matrix
                 phase = np.exp(2j * np.pi * (row * np.arange(-1, 2)[:, None] + column * np.arange(-1, 2)) / size)
-                values.extend(np.linalg.svd((kernel.numpy() * phase).sum((2, 3)), compute_uv=False))
+                values.extend(np.linalg.svd((kernel.cpu().numpy() * phase).sum((2, 3)), compute_uv=False))
         (result,) = condition_number(Convolution(kernel, size))
         assert result.value == pytest.approx(max(values) / min(values), rel=1e-11)
-        np.testing.assert_allclose(result.singular_values[0].numpy(), sorted(values, reverse=True), rtol=1e-11)
+        np.testing.assert_allclose(result.singular_values[0].cpu().numpy(), sorted(values, reverse=True), rtol=1e-11)
 
     def test_too_large_says_what_to_do(self) -> None:
         with pytest.raises(InputError, match=r"12 x 8.*svd\(A, k=1, which='smallest'\).*mass_at\(0\).*limit="):
@@ -210,8 +211,8 @@ class TestTensors:
         tensor = normal(*shape)
         result = condition_number(tensor, reduce="mode")
         for mode in result.modes:
-            norms = core_slice_norms(tensor.numpy(), mode.mode)
-            np.testing.assert_allclose(mode.singular_values.numpy(), norms, rtol=1e-12)
+            norms = core_slice_norms(tensor.cpu().numpy(), mode.mode)
+            np.testing.assert_allclose(mode.singular_values.cpu().numpy(), norms, rtol=1e-12)
             assert mode.value == pytest.approx(norms[0] / norms[-1], rel=1e-12)
 
     def test_separable_tensor_has_the_conditions_of_its_factors(self) -> None:
@@ -233,7 +234,7 @@ class TestTensors:
         assert condition_number(tensor, reduce="channel").value == values[0]
         assert condition_number(tensor, reduce="channel", channel=1).value == values[1]
         assert condition_number(tensor, reduce="matrix").value == values[0]
-        assert values[0] == pytest.approx(float(np.linalg.cond(tensor.flatten(1).numpy())), rel=1e-12)
+        assert values[0] == pytest.approx(float(np.linalg.cond(tensor.flatten(1).cpu().numpy())), rel=1e-12)
         largest, smallest = max(float(s[0]) for s in spectra), min(float(s[-1]) for s in spectra)
         assert condition_number(tensor, reduce="global").value == pytest.approx(largest / smallest, rel=1e-14)
 
@@ -314,10 +315,10 @@ def test_any_shape(shape: list[int], seed: int, scale: float, dtype: torch.dtype
     tensor = tensor.float().double() if dtype == torch.float32 else tensor * scale
     result = condition_number(tensor.to(dtype), reduce="mode")
     for mode in result.modes:
-        unfolded = np.moveaxis(tensor.numpy(), mode.mode, 0).reshape(shape[mode.mode], -1)
+        unfolded = np.moveaxis(tensor.cpu().numpy(), mode.mode, 0).reshape(shape[mode.mode], -1)
         expected = np.linalg.svd(unfolded / (1 if dtype == torch.float32 else scale), compute_uv=False)
         rounding = 100 * max(unfolded.shape) * np.finfo(np.float64).eps * expected[0]
-        got = mode.singular_values.numpy() / (1 if dtype == torch.float32 else scale)
+        got = mode.singular_values.cpu().numpy() / (1 if dtype == torch.float32 else scale)
         np.testing.assert_allclose(got, expected, atol=rounding)
         assert (mode.status, mode.rank) == ("finite", len(expected))
     # Permuting modes permutes results.
@@ -342,9 +343,9 @@ class TestPercentile:
 
     def test_against_numpy_in_batches(self) -> None:
         values = normal(4, 3, 57)
-        sizes = values.abs().numpy()
+        sizes = values.abs().cpu().numpy()
         expected = sizes.max(-1) / np.quantile(sizes, 0.1, axis=-1, method="linear")
-        np.testing.assert_allclose(percentile_condition(values).numpy(), expected, rtol=1e-14)
+        np.testing.assert_allclose(percentile_condition(values).cpu().numpy(), expected, rtol=1e-14)
 
     def test_complex_eigenvalues(self) -> None:
         assert float(percentile_condition(torch.tensor([3 + 4j, 1j]), q=0)) == 5

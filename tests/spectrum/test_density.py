@@ -19,12 +19,13 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
 from skipscope.spectrum.density import Density, Estimate, _probes, spectral_density
+from tests import seeded
 
 F64 = torch.float64
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = F64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64).to(dtype)
+    return torch.randn(*shape, generator=seeded.generator(seed), dtype=F64).to(dtype)
 
 
 def plateau(n: int, rank: int, zeros: int = 0, seed: int = 0) -> Tensor:
@@ -37,12 +38,12 @@ def plateau(n: int, rank: int, zeros: int = 0, seed: int = 0) -> Tensor:
 def own_measure(matrix: Tensor, density: Density) -> tuple[np.ndarray, np.ndarray]:
     """The values of a matrix and each probe's weights on them, (probes, values), from a dense decomposition."""
     if density.symmetric:
-        values, vectors = np.linalg.eigh(matrix.numpy())
+        values, vectors = np.linalg.eigh(matrix.cpu().numpy())
     else:
         tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
-        _, values, transposed = np.linalg.svd(tall.numpy(), full_matrices=False)
+        _, values, transposed = np.linalg.svd(tall.cpu().numpy(), full_matrices=False)
         vectors = transposed.T
-    probes = _probes(vectors.shape[0], density.probes, density.seed).numpy()
+    probes = _probes(vectors.shape[0], density.probes, density.seed).cpu().numpy()
     return values, (probes @ vectors) ** 2
 
 
@@ -165,7 +166,7 @@ class TestRectangular:
     def test_extra_zeros_of_the_longer_side_are_not_counted(self, m: int, n: int) -> None:
         matrix = normal(m, n)
         density = spectral_density(Dense(matrix), probes=4)
-        values = np.linalg.svd(matrix.numpy(), compute_uv=False)
+        values = np.linalg.svd(matrix.cpu().numpy(), compute_uv=False)
         assert density.exact.all()
         for probe in range(4):
             np.testing.assert_allclose(density.nodes[0, probe], values[::-1], rtol=1e-10)
@@ -236,7 +237,7 @@ class TestLimitLaws:
         matrix = normal(n, n, seed=5)
         matrix = (matrix + matrix.T) / math.sqrt(2 * n)
         density = spectral_density(Dense(matrix), symmetric=True, probes=16)
-        values = np.linalg.eigvalsh(matrix.numpy())
+        values = np.linalg.eigvalsh(matrix.cpu().numpy())
 
         def law(x: float) -> float:
             x = min(max(x, -2.0), 2.0)
@@ -252,9 +253,9 @@ class TestLimitLaws:
             assert within(moment, (values**order).mean())
             assert within(moment, catalan, extra=6 * catalan / n)
             assert float(moment.bias) < 1e-12  # polynomials of this degree are exact
-        smoothed = np.exp(-0.5 * ((density.values.numpy()[:, None] - values) / density.width) ** 2).mean(1)
+        smoothed = np.exp(-0.5 * ((density.values.cpu().numpy()[:, None] - values) / density.width) ** 2).mean(1)
         smoothed /= density.width * math.sqrt(2 * math.pi)
-        error = (density.density[0].numpy() - smoothed) / (density.standard_error[0] + 1e-3).numpy()
+        error = (density.density[0].cpu().numpy() - smoothed) / (density.standard_error[0] + 1e-3).cpu().numpy()
         assert np.abs(error).max() < 5
         assert np.sqrt((error**2).mean()) < 1.5
 
@@ -269,7 +270,7 @@ class TestLimitLaws:
         inside = np.clip((high_edge**2 - grid**2) * (grid**2 - low_edge**2), 0, None)
         cumulative = np.cumsum(np.sqrt(inside) / (math.pi * ratio * grid)) * (grid[1] - grid[0])
         assert cumulative[-1] == pytest.approx(1, abs=1e-4)
-        values = np.linalg.svd(matrix.numpy(), compute_uv=False)
+        values = np.linalg.svd(matrix.cpu().numpy(), compute_uv=False)
         for low, high in [(0.0, 0.8), (0.8, 1.2), (1.2, 2.0)]:
             share = density.count(low, high)
             law = np.interp(high, grid, cumulative) - np.interp(low, grid, cumulative)
@@ -282,7 +283,7 @@ class TestLimitLaws:
         kernel, size = normal(3, 3, seed=2), 20
         offsets = np.arange(-1, 2)
         waves = np.exp(2j * np.pi * np.outer(np.arange(size), offsets) / size)
-        values = np.abs(waves @ kernel.numpy() @ waves.T).ravel()
+        values = np.abs(waves @ kernel.cpu().numpy() @ waves.T).ravel()
         density = spectral_density(Convolution(kernel, size), probes=16)
         for low, high in [(0.0, 1.0), (1.0, 2.5), (2.5, 4.0), (0.0, 20.0)]:
             assert within(density.count(low, high), ((values >= low) & (values <= high)).mean())
@@ -386,7 +387,7 @@ def test_any_shape_and_rank(m: int, n: int, rank: int, steps: int, seed: int, dt
     np.testing.assert_allclose(density.weights.sum(-1), 1, atol=1e-12)
     scale = max(values[0], 1e-300)
     for order in range(0, 4 * density.steps - 1, 2):
-        got = (density.weights * (density.nodes / scale) ** order).sum(-1)[0].numpy()
+        got = (density.weights * (density.nodes / scale) ** order).sum(-1)[0].cpu().numpy()
         np.testing.assert_allclose(got, (weights * (values / scale) ** order).sum(1), atol=tolerance * (order + 1))
     if steps >= min(m, n):
         assert density.exact.all()

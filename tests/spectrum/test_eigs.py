@@ -72,7 +72,9 @@ def test_closed_forms(name: str, which: Any, route: Any, dtype: torch.dtype) -> 
 @pytest.mark.parametrize(("which", "theirs"), [("largest", "LA"), ("smallest", "SA"), ("magnitude", "LM")])
 def test_agrees_with_scipy(name: str, which: Any, theirs: str) -> None:
     H = SYMMETRIC[name].make(torch.float64)
-    values = eigsh(H.to_scipy(), k=4, which=theirs, return_eigenvectors=False, v0=random(H.shape[2], seed=1).numpy())
+    values = eigsh(
+        H.to_scipy(), k=4, which=theirs, return_eigenvectors=False, v0=random(H.shape[2], seed=1).cpu().numpy()
+    )
     expected = chosen(torch.from_numpy(values.copy())[None], 4, which)
     result = eigs(H, 4, which=which, route="iterative")
     compare(result.values, expected, which, rounding(H) * expected.abs().amax(1))

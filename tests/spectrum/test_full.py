@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.linear.law import law_of
+from tests import seeded
 
 ROUTES = ["gram", "svd", None]
 
@@ -20,7 +21,7 @@ def orthogonal(n: int, generator: torch.Generator) -> Tensor:
 
 def with_values(values: Tensor, m: int, n: int, seed: int) -> Tensor:
     """An m x n matrix with these singular values, from random rotations."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded.generator(seed)
     k = len(values)
     return orthogonal(m, generator)[:, :k] * values @ orthogonal(n, generator)[:, :k].mT
 
@@ -42,7 +43,7 @@ def test_known_values(route: str | None, name: str, values: Tensor, m: int, n: i
     values = values.double()
     found = ss.singular_values(ss.Dense(with_values(values, m, n, seed=1)), route=route)
     assert found.values.shape == (1, min(m, n))
-    error = (found.values[0] - values).abs()
+    error = (found.values[0] - values.cpu()).abs()
     assert (error <= found.bound[0]).all(), (error / found.bound[0]).max()
 
 
@@ -65,7 +66,7 @@ def test_zero_rows_and_columns_are_dropped_and_counted() -> None:
 @settings(deadline=None, max_examples=200, derandomize=True)
 def test_two_hundred_random_operators_stay_inside_their_bounds(seed: int, m: int, n: int, single: bool) -> None:
     """Random shapes, ranks, scales and gradings; the reference is a float64 SVD, itself off by a few eps s1."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded.generator(seed)
     k = int(torch.randint(0, min(m, n) + 1, (1,), generator=generator))
     grading = 10.0 ** (
         -12 * torch.rand(1, dtype=torch.float64, generator=generator) * torch.rand(k, generator=generator)
@@ -75,7 +76,7 @@ def test_two_hundred_random_operators_stay_inside_their_bounds(seed: int, m: int
     )
     if single:
         matrix = matrix.float()
-    reference = torch.linalg.svdvals(matrix.double())
+    reference = torch.linalg.svdvals(matrix.double().cpu())
     own_error = 4 * torch.finfo(torch.float64).eps * float(reference[0])
     for route in ROUTES:
         found = ss.singular_values(ss.Dense(matrix), route=route)
@@ -111,7 +112,7 @@ def test_the_law_holds_with_equality_on_random_convolutional_units(bias: float, 
     x = torch.randn(2, 4, 6, 6)
     trunk = ss.trace(nn.Sequential(Block(bias, tail)), x)
     J = trunk[0].jacobian(x)
-    reference = torch.linalg.svdvals(J.double().dense())
+    reference = torch.linalg.svdvals(J.double().dense().cpu())
     law = law_of(trunk[0], trunk.at(x))
     assert law is not None
     middle = torch.relu(trunk.model[0].first(x)).gt(0).flatten(1).sum(1)
@@ -126,7 +127,7 @@ def test_the_law_holds_with_equality_on_random_convolutional_units(bias: float, 
         # No violation ever; equality is generic.
         assert (found.zeros >= found.zeros_at_least).all()
         assert found.ones.tolist() == found.ones_at_least.tolist()
-        assert ((found.values > 1 + 1e-7).sum(1) <= middle).all()
+        assert ((found.values > 1 + 1e-7).sum(1) <= middle.cpu()).all()
 
 
 def test_where_the_law_does_not_apply_nothing_is_claimed() -> None:
@@ -153,7 +154,7 @@ def test_parallel_branches_add_their_ranks() -> None:
     trunk = ss.trace(nn.Sequential(Parallel()), x)
     found = ss.singular_values(trunk[0].jacobian(x))
     assert found.routes == ("law", "law") or found.ones_at_least.tolist() == [0, 0]
-    reference = torch.linalg.svdvals(trunk[0].jacobian(x, dtype=torch.float64).dense())
+    reference = torch.linalg.svdvals(trunk[0].jacobian(x, dtype=torch.float64).dense().cpu())
     assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
     assert ss.singular_values(trunk[0].jacobian(x), route="law").values.shape == (2, 12)
 

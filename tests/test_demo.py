@@ -1,0 +1,181 @@
+"""The demo at a tiny setting: what it writes, what it claims, how it ends early."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import xarray
+
+import skipscope.demo
+from skipscope.cli import main
+from skipscope.demo import Result, claims, demo
+from skipscope.demo.twins import Twin, twins
+from skipscope.measure.chain import chain_profile
+
+TINY: dict[str, Any] = {"depth": 8, "channels": (2, 3, 4), "epochs": 1, "images": 12, "samples": 2}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return demo(tmp_path_factory.mktemp("demo") / "run", **TINY)
+
+
+def test_the_folder_is_complete(result: Result) -> None:
+    record = json.loads((result.folder / "run.json").read_text())
+    assert record["what"] == "demo"
+    assert record["status"] == "finished"
+    names = {str(path.relative_to(result.folder)) for path in result.folder.rglob("*") if path.is_file()}
+    assert names == {*record["hashes"], "run.json"}
+    assert {
+        *("claims.json", "networks.json", "report.html", "figures/profile.html", "figures/spectra.html"),
+        *("checkpoints/residual.safetensors", "checkpoints/plain.safetensors"),
+        *(f"data/{name}.nc" for name in ("profile", "condition", "spectra", "verification", "law")),
+    } <= names
+
+
+def test_both_exact_claims_are_reproduced(result: Result) -> None:
+    found = json.loads((result.folder / "claims.json").read_text())
+    assert {claim["id"]: claim["verdict"] for claim in found} == {"D1": "reproduced", "D3": "reproduced"}
+    assert found[1]["measured"]["with 2 r < n - z"] > 0
+
+
+def test_the_plain_network_has_what_needs_no_skip(result: Result) -> None:
+    with xarray.open_dataset(result.folder / "data/profile.nc", engine="h5netcdf") as profile:
+        plain, residual = profile.sel(network="plain"), profile.sel(network="residual")
+        assert bool(plain["cosine"].isnull().all())
+        assert bool(plain["branch_over_skip"].isnull().all())
+        assert bool(plain["gradient_rms"].notnull().all())
+        assert bool(residual["cosine"].notnull().all())
+
+
+def test_the_spectra_of_the_plain_network_are_those_of_a_dense_jacobian(result: Result) -> None:
+    from safetensors.torch import load_file
+
+    from skipscope.data import digits
+
+    model = twins(0, TINY["depth"], TINY["channels"], 10)["plain"]
+    model.load_state_dict(load_file(result.folder / "checkpoints/plain.safetensors"))
+    model.eval().double()
+    x = digits().test_batch(TINY["images"], 0)[:1].double()
+    with torch.no_grad():
+        entry = model.stage1(model.stem(x))
+    dense = torch.autograd.functional.jacobian(model.stage2, entry).reshape(48, 128)
+    found = result.measured["spectra"]["value"].sel(network="plain", unit="stage2").isel(sample=0).dropna("index")
+    numpy.testing.assert_allclose(found.values, torch.linalg.svdvals(dense).numpy(), atol=1e-12)
+
+
+def test_the_report_needs_no_network(result: Result) -> None:
+    text = (result.folder / "report.html").read_text()
+    assert len(re.findall("plotly.js v", text)) == 1
+    assert re.findall(r'<(?:script|img|iframe)[^>]* src="|<link[^>]*href=', text) == []
+    for table in result.tables:
+        assert f"<h2>{table.title}</h2>" in text
+    assert "D3" in text
+
+
+def test_both_networks_get_the_same_profile_where_a_chain_is_all_there_is() -> None:
+    """A chain's profile of the residual network's own blocks agrees with the trunk's."""
+    import skipscope as ss
+
+    model = twins(1, 8, (2, 3, 4), 10)["residual"].eval()
+    x = torch.randn(5, 1, 8, 8)
+    trunk = ss.trace(model, x)
+    expected = ss.profile(trunk, x, seed=4)
+    with torch.no_grad():
+        first = model.stem(x)
+    found = chain_profile(model.blocks, model.head, first, seed=4)
+    for name in found.data_vars:
+        numpy.testing.assert_allclose(found[name], expected[name], rtol=1e-4, err_msg=str(name))
+
+
+def test_the_rules_reject_what_they_should() -> None:
+    good = {
+        "passed": 3,
+        "Jacobians": 3,
+        "slope of r0, smallest": 1.0,
+        "slope of r0, largest": 1.0,
+        "largest adjoint error": 1e-16,
+        "wrong Jacobian rejected": True,
+    }
+    assert claims.JACOBIAN.decide(good, "smoke").verdict == "reproduced"
+    for key, bad in (("passed", 2), ("wrong Jacobian rejected", False), ("largest adjoint error", 1e-3)):
+        assert claims.JACOBIAN.decide({**good, key: bad}, "smoke").verdict == "not reproduced"
+    exact = {
+        "bounds violated": 0,
+        "ones without skips": 0,
+        "with 2 r < n - z": 10,
+        "of them with exactly n - z - 2 r ones": 9,
+    }
+    assert claims.LAW.decide(exact, "smoke").verdict == "reproduced"
+    assert claims.LAW.decide({**exact, "bounds violated": 1}, "smoke").verdict == "not reproduced"
+    assert claims.LAW.decide({**exact, "of them with exactly n - z - 2 r ones": 8}, "smoke").verdict == "not reproduced"
+    assert claims.LAW.decide({**exact, "with 2 r < n - z": 0}, "smoke").verdict == "inconclusive"
+
+
+def test_raised_thresholds_leave_the_network_itself_alone() -> None:
+    twin = Twin("residual", twins(0, 8, (2, 3, 4), 10)["residual"], torch.rand(3, 1, 8, 8))
+    before = {name: value.clone() for name, value in twin.model.state_dict().items()}
+    other = twin.with_raised_thresholds(1.0)
+    assert all(torch.equal(before[name], value) for name, value in twin.model.state_dict().items())
+    assert not torch.equal(other.model.stage1[0].norm1.bias, twin.model.stage1[0].norm1.bias)  # type: ignore[union-attr, arg-type]
+
+
+def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["skipscope", "demo", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    return left.value.code if isinstance(left.value.code, int) else 0
+
+
+def test_the_command_prints_one_document(
+    result: Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: result)
+    assert run_command(monkeypatch, "--json") == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["run"]["status"] == "finished"
+    assert {"profile", "condition", "spectra", "law"} <= set(document["measured"])
+    assert "report.html" in captured.err
+    assert run_command(monkeypatch) == 0
+    out = capsys.readouterr().out
+    for title in ("Networks", "Profile", "Spectra", "Condition numbers", "D1 reproduced"):
+        assert title in out
+
+
+def test_ctrl_c_leaves_whole_files_and_a_second_run_replaces_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "measuring" and done == 1:
+            raise KeyboardInterrupt
+
+    real = demo
+    monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: real(out, progress=interrupt, **TINY))
+    for _ in range(2):
+        assert run_command(monkeypatch, "--out", tmp_path / "run") == 130
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "interrupted" in captured.err
+        record = json.loads((tmp_path / "run/run.json").read_text())
+        assert record["status"] == "interrupted"
+        names = {str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()}
+        assert names == {*record["hashes"], "run.json"}
+
+
+def test_a_folder_with_other_things_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    assert run_command(monkeypatch, "--out", tmp_path) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert "thesis.tex" in captured.err
