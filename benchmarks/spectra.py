@@ -141,6 +141,16 @@ def leading(unit: Any, point: Any, device: str, repeats: int) -> list[dict[str, 
     return rows
 
 
+def _processor() -> str:
+    """The processor's name where the system tells it, and the architecture where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.machine()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", type=Path, required=True)
@@ -162,7 +172,7 @@ def main() -> None:
     for name in options.units:
         rows += full_spectra(trunk[name], point, options.device, options.repeats, options.slow)
         rows += leading(trunk[name], point, options.device, options.repeats)
-    machine = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
+    machine = torch.cuda.get_device_name() if options.device == "cuda" else _processor()
     result = {"machine": machine, "threads": torch.get_num_threads(), "torch": torch.__version__, "rows": rows}
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")

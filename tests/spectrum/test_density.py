@@ -342,7 +342,7 @@ class TestErrorsAreHonest:
     def test_second_moment_is_the_length_of_the_product(self) -> None:
         matrix = normal(40, 30)
         density = spectral_density(Dense(matrix), steps=3)
-        lengths = (matrix @ _probes(30, 8, 0).T).norm(dim=0) ** 2
+        lengths = (matrix.cpu() @ _probes(30, 8, 0).T).norm(dim=0) ** 2
         moment = density.moment(2)
         assert float(moment.value) == pytest.approx(float(lengths.mean()), rel=1e-13)
         assert float(moment.standard_error) == pytest.approx(float(lengths.std()) / math.sqrt(8), rel=1e-10)
