@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -19,20 +20,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 @contextmanager
 def measuring() -> Iterator[None]:
     """Math attention, no TF32, no fused transformer layers; restored on the way out."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    precision, tf32 = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    # Torch refuses a mix of its old and new settings for TF32: only the new ones are touched, where there is a GPU.
+    cudnn: Any = torch.backends.cudnn
+    settings: list[Any] = [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn] if torch.cuda.is_available() else []
+    precisions = [setting.fp32_precision for setting in settings]
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    matmul_tf32 = matmul.allow_tf32
     try:
-        torch.set_float32_matmul_precision("highest")
-        cudnn.allow_tf32 = False
+        for setting in settings:
+            setting.fp32_precision = "ieee"
         torch.backends.mha.set_fastpath_enabled(False)
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
-        torch.set_float32_matmul_precision(precision)
-        matmul.allow_tf32 = matmul_tf32
-        cudnn.allow_tf32 = tf32
+        for setting, precision in zip(settings, precisions, strict=True):
+            setting.fp32_precision = precision
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 

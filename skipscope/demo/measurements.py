@@ -115,7 +115,7 @@ def verifications(twins: Sequence[Twin], samples: int) -> xarray.Dataset:
 
     found = [[verify(operator) for operator in twin.jacobians(samples).values()] for twin in twins]
     right = next(operator for operator in twins[0].jacobians(samples).values() if isinstance(operator, Jacobian))
-    control = verify(_OffByALittle(right.double().function, right.double().state, right.axis))
+    control = verify(_OffByALittle(right.function, right.state.double(), right.axis))
     dims = ("network", "unit")
     return xarray.Dataset(
         {

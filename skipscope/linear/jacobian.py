@@ -40,8 +40,10 @@ class Jacobian(Operator):
         again: Callable[[Sequence[int] | None, torch.dtype], Jacobian | None] | None = None,
         where: Callable[[], str] | None = None,
         source: tuple[Span, Point] | None = None,
+        exit_axis: int | None = None,
     ) -> None:
-        """again: the same Jacobian for some of the samples (all: None), in a floating type. where: names the first
+        """again: the same Jacobian for some of the samples (all: None), in a floating type; None where there is none.
+        where: names the first
         module with a value that is not finite, for the error message. source: the span and the point that this is the
         Jacobian of, from which more may be known of its spectrum."""
         self.function, self.state, self.axis, self.name = function, state.detach(), axis, name
@@ -49,7 +51,7 @@ class Jacobian(Operator):
         with torch.no_grad(), measuring():
             output = function(self.state)
         self._check_finite(output)
-        self.exit_axis = _batch_axis(output, state.shape[axis], axis)
+        self.exit_axis = _batch_axis(output, state.shape[axis], axis) if exit_axis is None else exit_axis
         self.output_shape = output.shape
         batch = state.shape[axis]
         self.shape = (batch, output.numel() // batch, state.numel() // batch)
@@ -102,11 +104,12 @@ class Jacobian(Operator):
         taken = self._again(samples, self.dtype) if self._again is not None else None
         return _Among(self, samples) if taken is None else taken
 
-    def double(self) -> Jacobian:
+    def double(self) -> Operator:
         if self.dtype == torch.float64:
             return self
-        doubled = self._again(None, torch.float64) if self._again is not None else None
-        return doubled or Jacobian(self.function, self.state.double(), self.axis, name=self.name)
+        if self._again is None:
+            return Jacobian(self.function, self.state.double(), self.axis, name=self.name, exit_axis=self.exit_axis)
+        return self._again(None, torch.float64) or super().double()
 
     # -- checks
 
@@ -150,8 +153,7 @@ class _Among(Operator):
 
     def _spread(self, block: Tensor) -> Tensor:
         whole = block.new_zeros(self.whole.shape[0], *block.shape[1:])
-        whole[self.samples] = block
-        return whole
+        return whole.index_add_(0, torch.as_tensor(self.samples, device=block.device), block)
 
     def take(self, samples: Sequence[int]) -> Operator:
         return _Among(self.whole, [self.samples[i] for i in samples])
@@ -210,12 +212,23 @@ def _linearised(
     def at(some: Point, type_: torch.dtype | None) -> Jacobian:
         def again(samples: Sequence[int] | None, other: torch.dtype) -> Jacobian | None:
             part = some if samples is None else some.take(samples)
-            return None if part is None else at(part, other)
+            if part is None or (other != state.dtype and not function.in_any_type):
+                return None
+            return at(part, other)
 
         state = state_in(some, type_)
         source = (function, some) if isinstance(function, Span) else None
         where = some.first_not_finite
-        return Jacobian(function.bound(some), state, axis, name=function.name, again=again, where=where, source=source)
+        return Jacobian(
+            function.bound(some),
+            state,
+            axis,
+            name=function.name,
+            again=again,
+            where=where,
+            source=source,
+            exit_axis=function.exit_axis,
+        )
 
     return at(point, dtype)
 

@@ -66,18 +66,29 @@ class Law:
     def factors(self, sample: int) -> tuple[Tensor, Tensor]:
         """U and V (n, r) of one sample with J_R = U V^T, in float64."""
         point = self.point.take([sample])
+        assert point is not None, "there is no law for a graph with a fixed batch"
         lefts, rights = [], []
         for cut, passes in zip(self.cuts, self.passes, strict=True):
             active = (passes[sample] != 0).nonzero().flatten()
             lefts.append(_columns(_after(self.unit, point, cut), active) * passes[sample, active])
             rights.append(_columns(_before(self.unit, point, cut).T, active))
-        return torch.cat(lefts, 1), torch.cat(rights, 1)
+        return _balanced(torch.cat(lefts, 1), torch.cat(rights, 1))
+
+
+def _balanced(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """The same product with columns of equal length, up to powers of two, which round nothing."""
+    ratio = V.norm(dim=0) / U.norm(dim=0)
+    usable = torch.isfinite(ratio) & (ratio > 0)
+    scale = torch.where(usable, torch.exp2((ratio.where(usable, torch.ones_like(ratio)).log2() / 2).round()), 1.0)
+    return U * scale, V / scale
 
 
 def law_of(span: Span, point: Point) -> Law | None:
     """The law of a unit at a point; None where it does not apply: another skip than the identity, a tail that is not
     pointwise, a span that is no unit of a graph."""
     if not isinstance(span, GraphUnit) or not isinstance(point, GraphPoint) or span.kind != "identity":
+        return None
+    if span.trunk.program.batch_symbol is None:
         return None
     if span.entry_shape != span.exit_shape or not all(_keeps_places(node) for node in span.tail.nodes):
         return None
@@ -86,6 +97,8 @@ def law_of(span: Span, point: Point) -> Law | None:
     passes, chosen = [], []
     for cuts in cuts_of(span.trunk.structure.flow, span.part.region):
         usable = [cut for cut in cuts if span.trunk.program.batch_axis(cut.before) is not None]
+        if not usable:
+            return None
         derivatives = [_passed_on(span, point, cut) for cut in usable]
         best = min(range(len(usable)), key=lambda i: int((derivatives[i] != 0).sum()))
         passes.append(derivatives[best])

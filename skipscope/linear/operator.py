@@ -285,8 +285,7 @@ class Restricted(_Derived):
 
     def _spread(self, block: Tensor, indices: Tensor, size: int) -> Tensor:
         whole = block.new_zeros(block.shape[0], size, block.shape[2])
-        whole[:, indices] = block
-        return whole
+        return whole.index_add_(1, indices, block)  # an index may be there twice
 
 
 class _Cast(_Derived):

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.trace import Point, Trunk, Unit
+from skipscope.trace.trunk import Path
 
 if TYPE_CHECKING:
     import xarray
@@ -74,10 +75,10 @@ def _unit(
     entry = point.entry(unit)
     state = _samples(entry, unit.batch_axis)
     with torch.no_grad():
-        branch = _samples(unit.branch.bound(point)(entry), unit.batch_axis)
-        skip = _samples(unit.skip.bound(point)(entry), unit.batch_axis)
+        branch = _samples(unit.branch.bound(point)(entry), _exit_axis(unit.branch, unit))
+        skip = _samples(unit.skip.bound(point)(entry), _exit_axis(unit.skip, unit))
     square, error = _mean_square(unit.jacobian(point), probes, generator)  # type: ignore[attr-defined]
-    missing = torch.full((state.shape[0],), float("nan"), dtype=torch.float64)
+    missing = torch.full_like(state[:, 0], float("nan"))
     return {
         "state_rms": _rms(state),
         "branch_over_skip": branch.norm(dim=1) / skip.norm(dim=1),
@@ -87,6 +88,10 @@ def _unit(
         "jacobian_square_error": error,
         "effective_rank": _effective_rank(state),
     }
+
+
+def _exit_axis(path: Path, unit: Unit) -> int:
+    return unit.batch_axis if path.exit_axis is None else path.exit_axis
 
 
 def _mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,8 @@ svd    LAPACK's or cuSOLVER's QR iteration on the matrix itself: five to ten tim
 
 Bounds. With u the rounding unit and p the size of the eigenproblem, the computed Gram matrix and its eigenvalues are
 off by at most d = C sqrt(p) u s1^2 (C = 10: rounding errors add up like a random walk; the worst case that could be
-proved is sqrt(p) times larger and is never seen), so a value s is off by at most min(sqrt(d), d / s). The svd route and
-the assembly are off by C sqrt(p) u s1.
+proved is sqrt(p) times larger and is never seen), so a value s is off by at most min(sqrt(d), d / s). On the law route
+s1^2 is replaced by |R|^2 |M| where that is larger. The svd route and the assembly are off by C sqrt(p) u s1.
 """
 
 from __future__ import annotations
@@ -81,11 +81,12 @@ def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = 
     law = law_of(*A.source) if isinstance(A, Jacobian) and A.source is not None else None
     if route == "law" and (law is None or not law.binary.all()):
         raise InputError(f"route='law': {A.name} is not a unit with an identity skip and a tail that passes 0 or 1")
-    found = [_of_sample(A, law, sample, accuracy, route) for sample in range(A.shape[0])]
+    assembly = A.double().eps
+    found = [_of_sample(A, law, sample, accuracy, route, assembly) for sample in range(A.shape[0])]
     values, bounds, zeros, routes = (list(column) for column in zip(*found, strict=True))
     stacked, bound = torch.stack(values), torch.stack(bounds)
     eps = torch.finfo(torch.float64).eps
-    floor = torch.stack([_at_zero(v, b) for v, b in zip(values, bounds, strict=True)])
+    floor = torch.stack([_largest(v, b) for v, b in zip(values, bounds, strict=True)])
     tolerance = torch.maximum(max(A.shape[1:]) * eps * stacked[:, 0], floor) if stacked.shape[1] else floor
     ones = law.ones_at_least if law is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
@@ -101,7 +102,7 @@ def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = 
 
 
 def _of_sample(
-    A: Operator, law: Law | None, sample: int, accuracy: float, route: str | None
+    A: Operator, law: Law | None, sample: int, accuracy: float, route: str | None, assembly: float
 ) -> tuple[Tensor, Tensor, int, str]:
     """Values, bounds, proved zeros and route of one sample; values on the CPU."""
     size = min(A.shape[1:])
@@ -115,7 +116,6 @@ def _of_sample(
     rows, columns = matrix.ne(0).any(1), matrix.ne(0).any(0)
     matrix = matrix[rows][:, columns]
     zeros = size - min(matrix.shape)
-    assembly = A.double().eps
     if route != "svd" and min(matrix.shape):
         values, bound = _by_gram(matrix, assembly)
         if route == "gram" or _acceptable(values, bound, accuracy):
@@ -152,15 +152,26 @@ def _by_law(law: Law, sample: int) -> tuple[Tensor, Tensor]:
     shifted = R @ M @ R.mT
     squares = 1 + torch.linalg.eigvalsh((shifted + shifted.mT) / 2)
     rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
-    return _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps)
+    factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
+    return _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
 
 
-def _from_squares(squares: Tensor, size: int, assembly: float) -> tuple[Tensor, Tensor]:
+def _norm(matrix: Tensor) -> float:
+    """The spectral norm, from thirty power iterations, rounded up."""
+    vector = torch.ones(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
+    for _ in range(30):
+        vector = matrix.mT @ (matrix @ vector)
+        vector = vector / vector.norm().clamp_min(torch.finfo(torch.float64).tiny)
+    return 1.2 * float((matrix @ vector).norm())
+
+
+def _from_squares(squares: Tensor, size: int, assembly: float, factors: float = 0.0) -> tuple[Tensor, Tensor]:
+    """factors: the size of what the squares were computed from, where it is larger than the largest square."""
     values = squares.clamp_min(0).sqrt().sort(descending=True).values.cpu()
     if not len(values):
         return values, values
     eps = torch.finfo(torch.float64).eps
-    shift = C * size**0.5 * eps * values[0] ** 2
+    shift = C * size**0.5 * eps * (values[0] ** 2).clamp_min(factors)
     rounding = C * size**0.5 * (eps + _excess(assembly)) * values[0]
     bound = torch.minimum(shift.sqrt(), shift / values.clamp_min(torch.finfo(torch.float64).tiny))
     return values, bound + rounding
@@ -184,6 +195,6 @@ def _padded(values: Tensor, size: int) -> Tensor:
     return torch.cat([values, values.new_zeros(size - len(values))])
 
 
-def _at_zero(values: Tensor, bound: Tensor) -> Tensor:
-    """The bound of the smallest value that was computed."""
+def _largest(values: Tensor, bound: Tensor) -> Tensor:
+    """The largest bound: that of the smallest value which was computed."""
     return bound.max() if len(bound) else values.new_zeros(())

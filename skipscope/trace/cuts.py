@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import fx
+from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Flow
@@ -37,9 +37,11 @@ def _cuts(flow: Flow, entry: fx.Node, term: fx.Node) -> list[Cut]:
     chain = _dominators(flow, entry, term)
     cuts = []
     for before, node in zip([entry, *chain], chain, strict=False):
+        if any(isinstance(n.meta.get("val"), Tensor) and n.meta["val"].is_complex() for n in (before, node)):
+            continue  # a complex entry carries two real numbers
         if operations.kind(node) == "pointwise" and flow.predecessors[node] == [before]:
             cuts.append(Cut(before, node, term))
-        elif node.meta.get("val") is not None and hasattr(node.meta["val"], "shape"):
+        elif isinstance(node.meta.get("val"), Tensor):
             cuts.append(Cut(node, node, term))
     return cuts
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 class GraphPoint(Point):
     """States and contexts at one batch; what was not kept is computed again when it is asked for."""
 
-    def __init__(self, structure: Structure, inputs: Values, units: Sequence[GraphUnit]) -> None:
+    def __init__(
+        self, structure: Structure, inputs: Values, units: Sequence[GraphUnit], known: Values | None = None
+    ) -> None:
+        """known: values that need not be computed."""
         self.structure, self.program = structure, structure.program
         program = self.program
         self.batch = program.batch_of(inputs)
@@ -28,7 +31,7 @@ class GraphPoint(Point):
         self.units: Sequence[GraphUnit] = units
         kept = {node for unit in units for node in (unit.entry, unit.end, unit.exit, *unit.piece.context)}
         kept |= {leaf for leaf in program.outputs if isinstance(leaf, fx.Node)}
-        self._values = self._computed(kept)
+        self._values = self._computed(kept) if known is None else {**inputs, **known}
 
     def entry(self, unit: GraphUnit) -> Tensor:  # type: ignore[override]
         return self.value(unit.entry)
@@ -48,14 +51,20 @@ class GraphPoint(Point):
             self._values.update(self._computed({node}))
         return self._values[node]
 
-    def take(self, samples: Sequence[int]) -> GraphPoint:
+    def take(self, samples: Sequence[int]) -> GraphPoint | None:
         """The same point for some of the samples."""
-        index = torch.as_tensor(list(samples))
-        inputs = {}
-        for node, value in self._inputs.items():
+        if self.program.batch_symbol is None:
+            return None  # the graph holds for the traced batch alone
+        index = torch.as_tensor(list(samples), device="cpu")
+
+        def some(node: fx.Node, value: Any) -> Any:
             axis = self.program.batch_axis(node)
-            inputs[node] = value if axis is None else value.index_select(axis, index.to(value.device))
-        return GraphPoint(self.structure, inputs, self.units)
+            return value if axis is None else value.index_select(axis, index.to(value.device))
+
+        # Taken out of the values that are there, not computed again: another batch size rounds in another way.
+        inputs = {node: some(node, value) for node, value in self._inputs.items()}
+        known = {node: some(node, value) for node, value in self._values.items() if not self.program.folds_batch(node)}
+        return GraphPoint(self.structure, inputs, self.units, known)
 
     def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
         values = {node: self._leaf(node, value) for node, value in self._inputs.items()}

@@ -40,6 +40,10 @@ class GraphSpan(Span):
         return self.piece.argument(point)
 
     @property
+    def exit_axis(self) -> int | None:
+        return self.piece.exit_axis
+
+    @property
     def batch_axis(self) -> int:
         axis = self.trunk.program.batch_axis(self.entry)
         assert axis is not None, "units without a batch axis are left out of a trunk"
@@ -67,6 +71,10 @@ class GraphPath(Path):
 
     def argument(self, point: Point) -> Tensor:
         return self.piece.argument(point)
+
+    @property
+    def exit_axis(self) -> int | None:
+        return self.piece.exit_axis
 
 
 class GraphUnit(GraphSpan, Unit):
@@ -112,20 +120,24 @@ class GraphSegment(GraphSpan, Segment):
     def __init__(
         self, trunk: GraphTrunk, kind: str, name: str, nodes: list[fx.Node], entry: fx.Node | None, exit: fx.Node | None
     ) -> None:
-        self.kind, self.nodes = kind, nodes
-        if entry is not None and exit is not None:
-            super().__init__(trunk, name, entry, exit)
-        else:
-            self.trunk, self.name = trunk, name
-        self._is_function = entry is not None and exit is not None and trunk.reaches(entry, exit)
+        self.trunk, self.name, self.kind, self.nodes = trunk, name, kind, nodes
+        self._ends = (entry, exit) if entry is not None and exit is not None and trunk.reaches(entry, exit) else None
 
-    def __call__(self, state: Tensor) -> Tensor:
-        if not self._is_function:
+    @property
+    def entry(self) -> fx.Node:  # type: ignore[override]
+        return self._function()[0]
+
+    @property
+    def exit(self) -> fx.Node:  # type: ignore[override]
+        return self._function()[1]
+
+    def _function(self) -> tuple[fx.Node, fx.Node]:
+        if self._ends is None:
             raise TraceError(
                 f"the {self.kind} {self.name} is not a function of one state: it starts at inputs that are no float "
                 "tensors, or it does not continue the state before it; use trunk.replay(x) or trunk.at(x)"
             )
-        return super().__call__(state)
+        return self._ends
 
     def __repr__(self) -> str:
         return f"<Segment {self.name}: {self.kind} of {len(self.nodes)} operations>"

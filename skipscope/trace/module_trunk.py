@@ -67,6 +67,7 @@ class _Stop(Exception):  # noqa: N818 - carries a state out of a forward pass; n
 
 class ModuleSpan(Span):
     trunk: ModuleTrunk
+    in_any_type = False
 
     def __init__(self, trunk: ModuleTrunk, name: str, first: ModuleUnit, last: ModuleUnit) -> None:
         self.trunk, self.name, self.first, self.last = trunk, name, first, last
@@ -101,6 +102,7 @@ class ModulePath(Path):
     ) -> None:
         self.unit, self.name = unit, f"{what} of {unit.name}"
         self.function, self.operations = function, operations
+        self.in_any_type = unit.in_any_type
         self._after_sum = what == "tail"
 
     def __call__(self, state: Tensor) -> Tensor:
@@ -123,6 +125,7 @@ class ModuleUnit(Unit):
     ) -> None:
         self.trunk, self.index, self.path, self.time, self.inside = trunk, index, path, time, inside
         self.name = path if time == 0 else f"{path}#{time + 1}"
+        self.in_any_type = inside is not None
         module = trunk.model.get_submodule(path)
         self.parameter_names = [f"{path}.{name}" for name, _ in module.named_parameters()]
         axis = trunk.batch_axis_of(call.entry)
@@ -222,6 +225,7 @@ class ModuleTrunk(Trunk):
         self._hooks_active = True  # off while a unit calls its own module
         self._paths = _checked(model, paths)
         keys, calls, output = self._recorded(inputs)
+        self._keys = keys
         self.left_out = []
         units: list[ModuleUnit] = []
         for index, ((path, time), call) in enumerate(zip(keys, calls, strict=True)):
@@ -241,7 +245,12 @@ class ModuleTrunk(Trunk):
 
     def at(self, x: Any) -> ModulePoint:
         inputs = self.inputs(x)
-        _, calls, output = self._recorded(inputs)
+        keys, calls, output = self._recorded(inputs)
+        if keys != self._keys:
+            now, then = (", ".join(path for path, _ in some) for some in (keys, self._keys))
+            raise InputError(
+                f"at this batch the model called {now}, at the trace {then}; trace it again with this batch"
+            )
         self.point = ModulePoint(self.units, calls, inputs.batch, inputs, output)
         for unit, call in zip(self.units, calls, strict=True):
             if unit.inside is not None:
@@ -328,7 +337,8 @@ class ModuleTrunk(Trunk):
         return ModuleSpan(self, f"{a.name} to {b.name}", a, b)
 
     def batch_axis_of(self, state: Tensor) -> int | None:
-        return next((axis for axis, size in enumerate(state.shape) if size == self._batch), None)
+        axes = [axis for axis, size in enumerate(state.shape) if size == self._batch]
+        return self._axis if self._axis in axes else next(iter(axes), None)
 
     def _current_point(self, state: Tensor, unit: ModuleUnit) -> ModulePoint:
         assert self.point is not None

@@ -9,16 +9,14 @@ special case and the two add up to the sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
-import torch
 from torch import Tensor, fx
 
 from skipscope.errors import InputError, TraceError
 from skipscope.numerics import measuring
 from skipscope.trace.flow import Flow
 from skipscope.trace.graph_point import GraphPoint
-from skipscope.trace.program import Program, last_uses
+from skipscope.trace.program import Program, in_type, last_uses
 from skipscope.trace.trunk import Point
 
 Zeros = Mapping[fx.Node, frozenset[fx.Node]]
@@ -38,7 +36,7 @@ class Piece:
     ) -> None:
         self.program, self.name, self.entry, self.exit = program, name, entry, exit
         self.zero = dict(zero or {})
-        self.axis = program.batch_axis(entry)
+        self.axis, self.exit_axis = program.batch_axis(entry), program.batch_axis(exit)
         self.nodes, self.context = self._needed(flow, own)
         self._drop = last_uses(self.nodes, {exit, *self.context})
 
@@ -76,7 +74,7 @@ class Piece:
                     f"{self.name} has a context, which the last point holds for a batch of {point.batch}, but the "
                     f"state has {batch}; call trunk.at(x) with the batch that this state belongs to"
                 )
-            values.update({node: _in_type(point.value(node), state.dtype) for node in self.context})
+            values.update({node: in_type(point.value(node), state.dtype) for node in self.context})
         with measuring():
             self.program.run(self.nodes, values, batch, drop=self._drop, zero=self.zero, dtype=state.dtype)
         return values[self.exit]
@@ -94,10 +92,7 @@ class Piece:
         batch = int(state.shape[axis]) if axis is not None and state.dim() > axis else program.traced_batch
         expected = program.shape(self.entry, batch)
         if tuple(state.shape) != expected:
-            wanted = ["batch" if i == axis else str(size) for i, size in enumerate(expected)]
+            free = axis if program.batch_symbol is not None else None
+            wanted = ["batch" if i == free else str(size) for i, size in enumerate(expected)]
             raise InputError(f"{self.name}: expected a state of shape ({', '.join(wanted)}), got {tuple(state.shape)}")
         return batch
-
-
-def _in_type(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -84,11 +84,16 @@ class Program:
             axes = [axis for axis, size in enumerate(value.shape) if size == self.traced_batch]
             return axes[0] if axes else None
         axes = [axis for axis, size in enumerate(value.shape) if _expression(size) == self.batch_symbol]
-        mixed = any(
-            self.batch_symbol in getattr(_expression(size), "free_symbols", ()) and axis not in axes
-            for axis, size in enumerate(value.shape)
-        )
-        return axes[0] if len(axes) == 1 and not mixed else None
+        return axes[0] if len(axes) == 1 and len(self._axes_with_batch(value)) == 1 else None
+
+    def folds_batch(self, node: fx.Node) -> bool:
+        """Does the value depend on the batch size without an axis of its own for it?"""
+        value = node.meta.get("val")
+        return not isinstance(value, Tensor) or (self.batch_axis(node) is None and bool(self._axes_with_batch(value)))
+
+    def _axes_with_batch(self, value: Tensor) -> list[int]:
+        sizes = [getattr(_expression(size), "free_symbols", ()) for size in value.shape]
+        return [axis for axis, symbols in enumerate(sizes) if self.batch_symbol in symbols]
 
     # -- running
 
@@ -146,8 +151,7 @@ class Program:
                 if argument in values:
                     return values[argument]
                 result = self._outside(argument, batch, device)
-                if dtype is not None and isinstance(result, Tensor) and result.is_floating_point():
-                    result = result.to(dtype)
+                result = in_type(result, dtype)
                 if isinstance(result, Tensor) and self.is_free(argument):
                     values[argument] = result  # made once, so that random ones agree wherever they are read
                 return result
@@ -156,11 +160,17 @@ class Program:
             kwargs = fx.node.map_arg(node.kwargs, value)
             if device is not None and kwargs.get("device") is not None:
                 kwargs = {**kwargs, "device": device}
-            if dtype is not None and kwargs.get("dtype") == self.dtype:
-                kwargs = {**kwargs, "dtype": dtype}
+            if dtype is not None:
+                args, kwargs = pytree.tree_map_only(torch.dtype, lambda t: self._other_type(t, dtype), (args, kwargs))
             values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
             for dead in drop.get(node, ()) if drop else ():
                 values.pop(dead, None)
+
+    def _other_type(self, named: torch.dtype, dtype: torch.dtype) -> torch.dtype:
+        """A floating type that the graph names, in a run in another type than the model's."""
+        if named == self.dtype:
+            return dtype
+        return dtype.to_complex() if named == self.dtype.to_complex() else named
 
     def unflatten(self, values: Values, batch: int) -> Any:
         """The model's own output structure from the values of the output nodes."""
@@ -242,6 +252,15 @@ def last_uses(nodes: Sequence[fx.Node], kept: Collection[fx.Node]) -> dict[fx.No
         if node not in kept and node.op != "placeholder":
             drops.setdefault(user, []).append(node)
     return drops
+
+
+def in_type(value: Any, dtype: torch.dtype | None) -> Any:
+    """A tensor of real or complex numbers in the precision of another type; anything else as it is."""
+    if dtype is None or not isinstance(value, Tensor):
+        return value
+    if value.is_complex():
+        return value.to(dtype.to_complex())
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def _is_floating(value: Any) -> bool:

@@ -15,9 +15,10 @@ Partial sums `(x + f) + g` are flattened, but not across a sum that ends a unit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor, fx
 
@@ -79,9 +80,9 @@ class Rule:
             terms, partial = self._flattened(node, separate)
             found = self._unit(node, terms, partial)
             apart = {p for p in partial if p in self.regions and not self._merges(found, self.regions[p])}
-            if not apart:
+            if not apart and (isinstance(found, Region) or not partial):
                 break
-            separate |= apart
+            separate |= apart or set(partial)  # a partial sum may bring a context in: then it is part of the branch
         for p in partial:
             self.refused.pop(p, None)
         if isinstance(found, Region):
@@ -176,7 +177,7 @@ class Rule:
             sums=(end, *partial),
             terms=tuple(terms),
             skip=skip.term,
-            skip_kind=self._skip_kind(skip, (end, *partial)),
+            skip_kind=self._skip_kind(skip, end, partial),
             nodes=nodes,
             skip_nodes=skip.nodes,
             linear=linear,
@@ -196,7 +197,7 @@ class Rule:
                     return node
         return None
 
-    def _skip_kind(self, skip: _Path, sums: Iterable[fx.Node]) -> str:
+    def _skip_kind(self, skip: _Path, end: fx.Node, sums: Collection[fx.Node]) -> str:
         kinds = {operations.kind(n) for n in skip.members}
         names = {operations.name(n) for n in skip.members}
         if skip.mixes:
@@ -205,18 +206,24 @@ class Rule:
             return "pool"
         if "pad" in kinds or "cat" in names:
             return "pad"
-        if kinds & {"pointwise", "norm"} or any(self._scales(s, skip.term) for s in sums):
+        if kinds & {"pointwise", "norm"} or self._factor(end, skip.term, sums) != 1:
             return "scaled"
-        return "identity" if names <= {"reshape", "unsqueeze", "squeeze", "flatten"} else "layout"
+        shapes = {
+            tuple(map(str, n.meta["val"].shape)) for n in (skip.term, end)
+        }  # as text: comparing sizes adds guards
+        return "identity" if len(shapes) == 1 and names <= {"reshape", "unsqueeze", "squeeze", "flatten"} else "layout"
 
-    def _scales(self, node: fx.Node, term: fx.Node) -> bool:
-        """Does this sum take the term with a factor other than one?"""
-        if term not in node.all_input_nodes:
-            return False
-        minus = {"add": 1, "sub": -1, "rsub": 1}[operations.name(node)]
-        first = -1 if operations.name(node) == "rsub" else 1
-        factor = first if node.args[0] is term else minus * node.kwargs.get("alpha", 1)  # type: ignore[operator]
-        return bool(factor != 1)
+    def _factor(self, node: fx.Node, term: fx.Node, sums: Collection[fx.Node]) -> float:
+        """What the term is multiplied by in this sum: signs and alphas of the partial sums on the way, repetitions."""
+        alpha: Any = node.kwargs.get("alpha", 1)
+        signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operations.name(node)]
+        total = 0.0
+        for argument, sign in zip(node.args[:2], signs, strict=True):
+            if argument is term:
+                total += sign
+            elif isinstance(argument, fx.Node) and argument in sums:
+                total += sign * self._factor(argument, term, sums)
+        return total
 
     def _drop_split_linear_layers(self) -> None:
         """A linear branch beside a projection, inside another unit, is one linear layer in two parts (adapters)."""

@@ -24,6 +24,12 @@ class Function(ABC):
     """A function of one state: a span of the trunk or a path through a unit."""
 
     name: str
+    in_any_type = True  # can it be evaluated in float64 with a float32 model?
+
+    @property
+    def exit_axis(self) -> int | None:
+        """The axis of the value that runs over samples, where it is known."""
+        return None
 
     @abstractmethod
     def __call__(self, state: Tensor) -> Tensor:
@@ -137,6 +143,14 @@ class Stage(Span):
         return self.span.argument(point)
 
     @property
+    def exit_axis(self) -> int | None:
+        return self.span.exit_axis
+
+    @property
+    def in_any_type(self) -> bool:  # type: ignore[override]
+        return self.span.in_any_type
+
+    @property
     def entry_shape(self) -> tuple[int, ...]:
         return self.units[0].entry_shape
 
@@ -229,6 +243,8 @@ class Trunk(ABC):
             if not -len(self.units) <= key < len(self.units):
                 raise TraceError(f"there is no unit {key}: the trunk has {len(self.units)} units")
             return self.units[key]
+        if not isinstance(key, str):
+            raise TraceError(f"expected the index or the name of a unit, got {key!r}; trunk.units is the list of all")
         names = [unit.name for unit in self.units]
         if key not in names:
             near = difflib.get_close_matches(key, names, 3) or names[:3]

@@ -166,3 +166,42 @@ def test_named_units_have_jacobians_too() -> None:
     span = by_name.span(0, 1).jacobian(by_name.at(x))
     torch.testing.assert_close(span.dense(), by_graph.span(0, 1).jacobian(x).dense())
     torch.testing.assert_close(span.take([2]).dense(), span.dense()[2:])
+
+
+def test_types_that_a_graph_names_follow_the_run() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.out = nn.Linear(D, D), nn.Linear(D, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q = self.q(x)
+            return x + self.out(torch.softmax(q @ q.mT, dim=-1, dtype=torch.float32).to(q.dtype) @ x)
+
+    x = torch.randn(2, 5, D)
+    assert ss.verify(ss.trace(nn.Sequential(Attention()), x)[0].jacobian(x)).passed
+
+
+def test_segments_that_are_no_functions_say_so() -> None:
+    model = nn.Sequential(nn.Embedding(10, D), Residual(mlp()))
+    tokens = torch.randint(0, 10, (3, 4))
+    trunk = ss.trace(model, tokens)
+    assert trunk.segments[0].kind == "stem"
+    with pytest.raises(ss.TraceError, match="not a function of one state"):
+        trunk.segments[0].jacobian(tokens)
+
+
+def test_the_batch_axis_of_an_exit_is_known_not_guessed() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mlp = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.transpose(0, 1) + self.mlp(x).transpose(0, 1)
+
+    x = torch.randn(4, 4, D)  # as many tokens as samples
+    unit = ss.trace(nn.Sequential(Turned()), x)[0]
+    J = unit.jacobian(x)
+    assert J.shape == (4, 4 * D, 4 * D)
+    assert ss.verify(J).passed

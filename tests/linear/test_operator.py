@@ -29,6 +29,7 @@ DERIVED: dict[str, tuple[Callable[[], Operator], Tensor]] = {
     "product": (lambda: Dense(A) @ Dense(C), A @ C),
     "transposed product": (lambda: (Dense(A) @ Dense(C)).T, (A @ C).mT),
     "restricted": (lambda: Dense(A).restrict([2, 0], [1, 3]), A[:, [2, 0]][:, :, [1, 3]]),
+    "restricted, an index twice": (lambda: Dense(A).restrict([2, 2], [1, 3, 1]), A[:, [2, 2]][:, :, [1, 3, 1]]),
     "rows only": (lambda: Dense(A).restrict(rows=[1]), A[:, [1]]),
     "taken": (lambda: (Dense(A) @ Dense(C)).take([1]), (A @ C)[[1]]),
 }

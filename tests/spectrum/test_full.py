@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -176,3 +179,93 @@ def test_bad_arguments_are_refused() -> None:
         ss.singular_values(ss.Dense(torch.eye(2)), route="fast")
     with pytest.raises(ss.InputError, match="NaN"):
         ss.singular_values(ss.Dense(torch.full((2, 2), float("nan"))))
+
+
+class Written(nn.Module):
+    """A unit given as a function of its input and two bottlenecks."""
+
+    def __init__(self, function: Callable[[Tensor, nn.Module, nn.Module], Tensor]) -> None:
+        super().__init__()
+        self.f, self.g = (nn.Sequential(nn.Linear(16, 2), nn.Tanh(), nn.Linear(2, 16)) for _ in range(2))
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.f, self.g)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "ones"),
+    [
+        (lambda x, f, g: torch.add(g(x), x + f(x), alpha=0.5), "scaled", 0),
+        (lambda x, f, g: g(x) - (x + f(x)), "scaled", 0),
+        (lambda x, f, g: g(x) - (f(x) - x), "identity", 8),
+        (lambda x, f, g: x + f(x) - 0.5 * g(x), "identity", 8),
+    ],
+)
+def test_factors_of_partial_sums_count(function: Any, kind: str, ones: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 16)
+    unit = ss.trace(nn.Sequential(Written(function)), x)[0]
+    found = ss.singular_values(unit.jacobian(x))
+    reference = torch.linalg.svdvals(unit.jacobian(x, dtype=torch.float64).dense().cpu())
+    assert unit.kind == kind
+    assert found.ones_at_least.tolist() == [ones, ones]
+    assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
+
+
+def test_a_sample_of_a_float32_model_is_that_of_the_whole_batch() -> None:
+    """Computed again at another batch size the states round in another way, and the values leave their bounds."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 3, 8, 8)
+    blocks = [Written(lambda x, f, g: x + f(x)) for _ in range(4)]
+    trunk = ss.trace(nn.Sequential(nn.Flatten(), nn.Linear(192, 16), *blocks), x)
+    point = trunk.at(x)
+    J = trunk[3].jacobian(point)
+    assert torch.equal(point.take([1, 3]).entry(trunk[3]), point.entry(trunk[3])[[1, 3]])
+    found = ss.singular_values(J, route="gram")
+    reference = torch.linalg.svdvals(J.double().dense().cpu())
+    assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
+
+
+def test_a_graph_with_a_fixed_batch_has_spectra_too() -> None:
+    x = torch.randn(4, 16)
+    trunk = ss.trace(nn.Sequential(Written(lambda x, f, g: x + f(x).reshape(4, 16))), x)
+    assert "only for batches of 4" in str(trunk)
+    found = ss.singular_values(trunk[0].jacobian(x))
+    reference = torch.linalg.svdvals(trunk[0].jacobian(x, dtype=torch.float64).dense().cpu())
+    assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
+
+
+def test_complex_cuts_prove_nothing() -> None:
+    class Fourier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3))
+            self.mix = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.mix(torch.fft.irfft(torch.fft.rfft(x)[..., 1:4] * self.weight, n=16))
+
+    x = torch.randn(2, 16)
+    J = ss.trace(nn.Sequential(Fourier()), x)[0].jacobian(x)
+    found = ss.singular_values(J)
+    assert (found.ones >= found.ones_at_least).all()
+    reference = torch.linalg.svdvals(J.double().dense().cpu())
+    assert ((found.values - reference).abs() <= found.bound + 1e-14).all()
+
+
+def test_cancelling_factors_widen_the_bound_of_the_law() -> None:
+    class Cancelling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.v = nn.Parameter(1e5 * torch.randn(16, 2)), nn.Parameter(1e3 * torch.randn(2, 16))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x @ self.w
+            return x + torch.cat([h, h], 1) @ torch.cat([self.v, -self.v], 0)
+
+    x = torch.randn(2, 16)
+    J = ss.trace(nn.Sequential(Cancelling()), x)[0].jacobian(x)
+    for route in (None, "law"):
+        found = ss.singular_values(J, route=route)
+        assert ((found.values - 1).abs() <= found.bound).all()

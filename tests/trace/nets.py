@@ -391,6 +391,15 @@ class Modulated(nn.Sequential):
         return self[1](self[0](x, t), t)
 
 
+class AddedContext(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp, self.bring = mlp(), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        return x + (self.mlp(x) + self.bring(c))
+
+
 class InPlaceOnSlice(nn.Module):
     """The sum is written into a slice of a concatenation."""
 
@@ -574,6 +583,9 @@ CASES: dict[str, Case] = {
         lambda batch: (vector(batch), vector(batch)),
         [("0", "identity"), ("1", "identity")],
         contexts=[True, True],
+    ),
+    "context added inside the sum": Case(
+        AddedContext, lambda batch: (vector(batch), vector(batch)), [("mlp", "identity")], contexts=[True]
     ),
     "sum in place on a slice": Case(InPlaceOnSlice, lambda b: image(b, 4), [("cheap", "identity")]),
     "read for its shape alone": Case(ReadForShape, vector, [("inner", "identity")]),

@@ -101,3 +101,31 @@ def test_a_module_that_cannot_be_taken_apart_is_used_as_it_is_and_says_so() -> N
 def test_bad_names_are_refused(units: list[str], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         ss.trace(Branching(), torch.randn(3, D), units=units)
+
+
+def test_a_batch_that_takes_another_way_is_refused() -> None:
+    class Either(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = Residual(mlp()), Residual(mlp())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x)) if x.mean() > 0 else self.a(self.b(x))
+
+    x = torch.rand(3, D)
+    trunk = ss.trace(Either(), x, units=["a", "b"])
+    with pytest.raises(ss.InputError, match="at this batch the model called b, a, at the trace a, b"):
+        trunk.at(-x)
+
+
+def test_opaque_units_of_a_float32_model_have_spectra_of_that_precision() -> None:
+    torch.manual_seed(0)
+    model, x = Opaque().eval(), (torch.randn(3, D), torch.rand(3, 1))
+    trunk = ss.trace(model, x, units=["block"])
+    J = trunk[0].jacobian(x)
+    found = ss.singular_values(J)
+    branch = torch.func.vmap(torch.func.jacrev(model.block.branch))(x[0]).detach()
+    exact = torch.linalg.svdvals((torch.eye(D) + x[1][:, :, None] * branch).double().cpu())
+    assert ((found.values - exact).abs() <= found.bound).all()
+    assert found.bound.max() > 1e-8
+    assert ss.verify(J).passed
