@@ -20,21 +20,43 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 @contextmanager
 def measuring() -> Iterator[None]:
     """Math attention, no TF32, no fused transformer layers; restored on the way out."""
-    # Torch refuses a mix of its old and new settings for TF32: only the new ones are touched, where there is a GPU.
-    cudnn: Any = torch.backends.cudnn
-    settings: list[Any] = [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn] if torch.cuda.is_available() else []
-    precisions = [setting.fp32_precision for setting in settings]
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
-        for setting in settings:
-            setting.fp32_precision = "ieee"
         torch.backends.mha.set_fastpath_enabled(False)
-        with sdpa_kernel(SDPBackend.MATH):
+        with _without_tf32(), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
-        for setting, precision in zip(settings, precisions, strict=True):
-            setting.fp32_precision = precision
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """Torch has two ways to say it and refuses to read the one where the other was used; its own export reads the
+    older, so that is used unless the user has chosen the newer. Without a GPU there is no TF32."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    cudnn: Any = torch.backends.cudnn
+    try:
+        matmul, convolution = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    except RuntimeError:
+        settings: list[Any] = [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn]
+        precisions = [setting.fp32_precision for setting in settings]
+        try:
+            for setting in settings:
+                setting.fp32_precision = "ieee"
+            yield
+        finally:
+            for setting, precision in zip(settings, precisions, strict=True):
+                setting.fp32_precision = precision
+        return
+    try:
+        torch.set_float32_matmul_precision("highest")
+        cudnn.allow_tf32 = False
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        cudnn.allow_tf32 = convolution
 
 
 @cache
