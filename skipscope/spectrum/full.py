@@ -87,9 +87,6 @@ def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = 
     assembly = A.double().eps
     found = [_of_sample(A, law, sample, accuracy, route, assembly) for sample in range(A.shape[0])]
     values, bounds, zeros, routes = (list(column) for column in zip(*found, strict=True))
-    # The zeros of dropped rows and columns stay exact; everything else carries what the products themselves are off.
-    products = _product_error(A)
-    bounds = [torch.where(b > 0, b + C * e, b) for b, e in zip(bounds, products, strict=True)]
     stacked, bound = torch.stack(values), torch.stack(bounds)
     eps = torch.finfo(torch.float64).eps
     floor = torch.stack([_largest(v, b) for v, b in zip(values, bounds, strict=True)])
@@ -114,39 +111,44 @@ def _of_sample(
     size = min(A.shape[1:])
     if law is not None and (route == "law" or (route is None and _law_is_cheaper(law, sample))):
         values, bound = _by_law(law, sample)
+        bound = bound + C * _product_error(A.take([sample]).double(), None)
         if route == "law" or _acceptable(values, bound, accuracy):
             return _padded(values, size), _padded(bound, size), int(law.zeros_at_least[sample]), "law"
-    matrix = A.take([sample]).double().dense()[0]
+    one = A.take([sample]).double()
+    matrix = one.dense()[0]
     if not torch.isfinite(matrix).all():
         raise InputError(f"{A.name} has NaN or infinite entries; check the weights and the batch")
+    products = C * _product_error(one, matrix)
     rows, columns = matrix.ne(0).any(1), matrix.ne(0).any(0)
     matrix = matrix[rows][:, columns]
     zeros = size - min(matrix.shape)
     if route != "svd" and min(matrix.shape):
         values, bound = _by_gram(matrix, assembly)
+        bound = bound + products
         if route == "gram" or _acceptable(values, bound, accuracy):
             return _padded(values, size), _padded(bound, size), zeros, "gram"
     values, bound = _by_svd(matrix, assembly)
-    return _padded(values, size), _padded(bound, size), zeros, "svd"
+    return _padded(values, size), _padded(bound + products, size), zeros, "svd"
 
 
-def _product_error(A: Operator) -> Tensor:
-    """(B,) an estimate of |E|_F, where E is the difference between the operator and the transpose of its transpose.
+def _product_error(A: Operator, matrix: Tensor | None) -> float:
+    """An estimate of |E|_F, where E is the difference between an assembled matrix and the operator's transpose.
 
-    Inside a network large terms may cancel, which neither route can see; but products from the left and from the right
+    Inside a network large terms may cancel, which no route can see; but products from the left and from the right
     then round in different ways. For Gaussian u and v the mean square of u^T (A v) - (A^T u)^T v is |E|_F^2.
+    A: one sample. matrix: what its columns were assembled to, None where they were not.
     """
-    batch, m, n = A.shape
     if isinstance(A, Dense):
-        return torch.zeros(batch, dtype=torch.float64, device="cpu")
-    A = A.double()
+        return 0.0
+    _, m, n = A.shape
     generator = torch.Generator("cpu").manual_seed(0)
     u, v = (
-        torch.randn(batch, size, PROBES, dtype=torch.float64, generator=generator, device="cpu").to(A.device)
+        torch.randn(1, size, PROBES, dtype=torch.float64, generator=generator, device="cpu").to(A.device)
         for size in (m, n)
     )
-    difference = u.mT @ A.matmat(v) - A.rmatmat(u).mT @ v  # B, PROBES, PROBES
-    return difference.square().mean((1, 2)).sqrt().cpu()
+    pushed = A.matmat(v) if matrix is None else matrix @ v
+    difference = u.mT @ pushed - A.rmatmat(u).mT @ v  # 1, PROBES, PROBES
+    return float(difference.square().mean().sqrt())
 
 
 def _by_gram(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
