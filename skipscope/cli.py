@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,7 +96,10 @@ def units(
     document = json.dumps(result, indent=2)
     typer.echo(document if as_json else f"{source}\n\n{trunk}")
     if out is not None:
-        typer.echo(f"wrote {_write(out / 'units.json', document)}", err=True)
+        from skipscope.runs.folder import write_whole
+
+        write_whole(out / "units.json", lambda path: path.write_text(f"{document}\n", encoding="utf-8"))
+        typer.echo(f"wrote {out / 'units.json'}", err=True)
 
 
 @app.command()
@@ -193,21 +195,6 @@ def _shape(text: str) -> tuple[int, ...]:
     if not shape or min(shape) < 1:
         raise InputError(f"--input-shape {text}: expected positive whole numbers with commas, such as 3,224,224")
     return shape
-
-
-def _write(path: Path, document: str) -> Path:
-    """The whole file or none: written beside its place, then moved into it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(document + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another --out folder") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return path
 
 
 def main() -> None:

@@ -132,14 +132,14 @@ class RunFolder:
 
     def _write(self, name: str, write: Callable[[Path], object]) -> Path:
         path = self.path / name
-        _whole(path, write)
+        write_whole(path, write)
         self.record["hashes"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
         self._write_record()
         return path
 
     def _write_record(self) -> None:
         text = as_json(self.record) + "\n"
-        _whole(self.path / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
+        write_whole(self.path / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def as_json(content: Any) -> str:
@@ -163,7 +163,7 @@ def plain(content: Any) -> Any:
     raise TypeError(f"{type(content).__name__} has no place in a JSON document")
 
 
-def _whole(path: Path, write: Callable[[Path], object]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """The whole file or none. The suffix stays: some writers choose their format by it."""
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
@@ -173,7 +173,7 @@ def _whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
+        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another --out folder") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
