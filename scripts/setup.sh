@@ -32,7 +32,7 @@ find_python() {
 
 # uv is quicker and pip is everywhere; pip also reads a mirror's settings that uv does not know of.
 install() {
-    .venv/bin/uv pip install --quiet --python "$python" "$@" || "$python" -m pip install --quiet "$@"
+    .venv/bin/uv pip install --quiet --compile-bytecode --python "$python" "$@" || "$python" -m pip install --quiet "$@"
 }
 
 if "$python" -c "$recent" 2>/dev/null; then

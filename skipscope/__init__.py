@@ -1,8 +1,9 @@
 """skipscope shows what the skip connections do inside a network."""
 
 from skipscope.errors import InputError, SkipscopeError, TraceError
+from skipscope.inspection import Result, inspect, load
 from skipscope.linear import Dense, Jacobian, Operator, verify
-from skipscope.measure import profile
+from skipscope.measure import law, profile, spectra
 from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
 from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
 
@@ -14,6 +15,7 @@ __all__ = [
     "Jacobian",
     "Operator",
     "Point",
+    "Result",
     "Segment",
     "SkipscopeError",
     "Span",
@@ -24,9 +26,13 @@ __all__ = [
     "condition_number",
     "eigs",
     "inertia",
+    "inspect",
+    "law",
+    "load",
     "plan",
     "profile",
     "singular_values",
+    "spectra",
     "spectral_density",
     "svd",
     "trace",

@@ -104,7 +104,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "shape": (["torchvision:resnet18", "--input-shape", "3,x"], "such as 3,224,224"),
     "negative shape": (["torchvision:resnet18", "--input-shape", "3,0,4"], "positive whole numbers"),
     "channels": (["torchvision:resnet18", "--input-shape", "5,32,32"], "channels"),
-    "data": (["torchvision:resnet18", "--data", "mnist"], "known: digits"),
+    "data": (["torchvision:resnet18", "--data", "mnits"], "mnist"),
     "two inputs": (["torchvision:resnet18", "--data", "digits", "--input-shape", "3,8,8"], "give one of them"),
     "text": (["torchvision:resnet18", "--text", "hello"], "language model"),
     "device": (["torchvision:resnet18", "--device", "nowhere"], "use cpu"),

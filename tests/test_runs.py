@@ -1,9 +1,11 @@
-"""Run folders and claims."""
+"""Run folders."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from skipscope.errors import InputError
-from skipscope.runs import Claim, RunFolder, as_json
+from skipscope.runs import RunFolder, as_json, load_run
+from skipscope.runs.cache import key_of
 
 
 def record(path: Path) -> dict[str, Any]:
@@ -77,14 +80,14 @@ def test_a_file_that_cannot_be_finished_leaves_the_former_one(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         run.write_dataset("a", Broken())  # type: ignore[arg-type]
     assert (tmp_path / "data/a.nc").read_text() == "whole"
-    assert files(tmp_path) == {"run.json", "data/a.nc"}
+    assert files(tmp_path) == {"run.json", "data/a.nc", ".lock"}
 
 
-def test_an_ended_run_of_the_same_kind_is_replaced_and_other_files_stay(tmp_path: Path) -> None:
+def test_a_former_run_is_replaced_when_asked_and_other_files_stay(tmp_path: Path) -> None:
     with RunFolder(tmp_path, "a test") as run:
         run.write_text("old.txt", "old")
     (tmp_path / "notes.txt").write_text("mine")
-    with RunFolder(tmp_path, "a test") as run:
+    with RunFolder(tmp_path, "a test", former="replace") as run:
         run.write_text("new.txt", "new")
     assert files(tmp_path) == {"run.json", "new.txt", "notes.txt"}
 
@@ -92,19 +95,111 @@ def test_an_ended_run_of_the_same_kind_is_replaced_and_other_files_stay(tmp_path
 def test_other_folders_are_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "other", "another test"):
         pass
-    with pytest.raises(InputError, match="no former run of a test"):
-        RunFolder(tmp_path / "other", "a test")
-    RunFolder(tmp_path / "going on", "a test")
-    with pytest.raises(InputError, match="still going on"):
-        RunFolder(tmp_path / "going on", "a test")
+    for former in ("refuse", "replace", "resume"):
+        with pytest.raises(InputError, match="no former run of a test"):
+            RunFolder(tmp_path / "other", "a test", former=former)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--resume"):
+        RunFolder(tmp_path / "other", "another test")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         RunFolder(tmp_path / "file", "a test")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     with pytest.raises(InputError, match=r"thesis\.tex"):
-        RunFolder(tmp_path / "mine", "a test")
+        RunFolder(tmp_path / "mine", "a test", former="replace")
     assert files(tmp_path / "mine") == {"thesis.tex"}
+
+
+def dataset(value: float) -> xarray.Dataset:
+    return xarray.Dataset({"a": ("unit", numpy.array([value]))}, {"unit": ["x"]})
+
+
+def never() -> xarray.Dataset:
+    raise AssertionError("this part was there already")
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    def stop() -> xarray.Dataset:
+        raise KeyboardInterrupt
+
+    run = RunFolder(tmp_path, "a test", parameters={"n": 1})
+    first = run.part("first", lambda: dataset(1.0))
+    with pytest.raises(KeyboardInterrupt), run:
+        run.part("second", stop)
+    assert record(tmp_path)["status"] == "interrupted"
+    started = record(tmp_path)["start"]
+    with RunFolder(tmp_path, "a test", parameters={"n": 1}, former="resume") as run:
+        xarray.testing.assert_identical(run.part("first", never), first)
+        run.part("second", lambda: dataset(2.0))
+        run.note("a note")
+        run.note("a note")
+    found = record(tmp_path)
+    assert found["status"] == "finished"
+    assert found["start"] == started
+    assert len(found["resumed"]) == 1
+    assert found["notes"] == ["a note"]
+    assert set(found["hashes"]) == {"data/first.nc", "data/second.nc"}
+
+
+def test_a_part_that_was_changed_is_computed_again(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "a test") as run:
+        run.part("first", lambda: dataset(1.0))
+    (tmp_path / "data/first.nc").write_bytes(b"something else")
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        assert run.part("first", lambda: dataset(3.0))["a"].item() == 3.0
+
+
+def test_a_run_is_not_resumed_with_other_parameters(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "a test", parameters={"net": {"depth": 8, "width": 2}}, seed=0):
+        pass
+    with pytest.raises(InputError, match=r"net\.depth was 8 and is now 20; seed was 0 and is now 1"):
+        RunFolder(tmp_path, "a test", parameters={"net": {"depth": 20, "width": 2}}, seed=1, former="resume")
+
+
+def test_one_run_at_a_time_and_a_killed_one_is_no_run(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from skipscope.runs import RunFolder\n"
+        f"run = RunFolder(Path({str(tmp_path)!r}), 'a test')\n"
+        "(run.path / '.123.half.nc').write_text('half')\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for former in ("refuse", "replace", "resume"):
+            with pytest.raises(InputError, match="still going on"):
+                RunFolder(tmp_path, "a test", former=former)  # type: ignore[arg-type]
+        process.kill()
+    assert record(tmp_path)["status"] == "running"
+    with RunFolder(tmp_path, "a test", former="resume"):
+        pass
+    assert record(tmp_path)["status"] == "finished"
+    assert files(tmp_path) == {"run.json"}
+
+
+def test_a_saved_run_is_read_again(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", "a test") as run:
+        run.part("b", lambda: dataset(1.0))
+        run.part("a", lambda: dataset(2.0))
+    saved = load_run(tmp_path / "run")
+    assert saved.names == ("b", "a")
+    assert saved.dataset("a")["a"].item() == 2.0
+    assert saved.claims == ()
+    with pytest.raises(InputError, match="it has b, a"):
+        saved.dataset("c")
+    with pytest.raises(InputError, match=r"no run\.json"):
+        load_run(tmp_path)
+    (tmp_path / "run" / "claims.json").write_text('[{"id": "D1"}]')
+    with pytest.raises(InputError, match="not a list of claims"):
+        load_run(tmp_path / "run")
+
+
+def test_the_key_of_a_thing_is_that_of_its_content() -> None:
+    assert key_of({"a": 1, "b": (1, 2)}) == key_of({"b": [1, 2], "a": 1})
+    assert key_of({"a": 1}) != key_of({"a": 2})
 
 
 def test_a_record_cannot_name_files_outside_of_its_folder(tmp_path: Path) -> None:
@@ -113,28 +208,9 @@ def test_a_record_cannot_name_files_outside_of_its_folder(tmp_path: Path) -> Non
         pass
     forged = {**record(tmp_path / "run"), "hashes": {"../precious": "", str(tmp_path / "precious"): ""}}
     (tmp_path / "run" / "run.json").write_text(json.dumps(forged))
-    with RunFolder(tmp_path / "run", "a test"):
+    with RunFolder(tmp_path / "run", "a test", former="replace"):
         pass
     assert (tmp_path / "precious").exists()
-
-
-@pytest.mark.parametrize(("value", "verdict"), [(0.5, "reproduced"), (1.5, "not reproduced"), (None, "inconclusive")])
-def test_a_verdict_follows_its_rule(value: float | None, verdict: str) -> None:
-    claim = Claim(
-        "X1", "a paper", "it is small", "the value", "below 1", lambda m: None if m["v"] is None else m["v"] < 1
-    )
-    decision = claim.decide({"v": value}, "smoke")
-    assert decision.verdict == verdict
-    assert list(decision.to_dict()) == [
-        "id",
-        "paper",
-        "claim",
-        "statistic",
-        "expected",
-        "measured",
-        "verdict",
-        "preset",
-    ]
 
 
 def test_json_refuses_what_it_cannot_hold() -> None:

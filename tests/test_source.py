@@ -65,12 +65,20 @@ def test_timm_by_name_with_its_own_input_size() -> None:
     assert source.batch.shape == (2, 3, 224, 224)
 
 
+def test_our_own_networks_by_name() -> None:
+    source = resolve("skipscope:resnet8-digits")
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.shape == (2, 1, 8, 8)
+    assert source.random_weights
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("resnet18", "expected torchvision:NAME, timm:NAME, hf:NAME or file.py:factory"),
+        ("resnet18", "expected skipscope:NAME, torchvision:NAME, timm:NAME, hf:NAME or file.py:factory"),
         ("keras:resnet18", "unknown prefix 'keras:'"),
-        ("torchvision:", "expected torchvision:NAME"),
+        ("torchvision:", "expected skipscope:NAME, torchvision:NAME"),
+        ("skipscope:resnet8-digit", "did you mean digits"),
         ("torchvision:resnet81", "did you mean resnet18"),
         ("torchvision:fasterrcnn_resnet50_fpn", "lists of images"),
         ("timm:vit_tiny", "did you mean vit_tiny_patch16_224"),

@@ -1,21 +1,22 @@
-"""Data sets by name: `NAME` or `NAME:PATH`."""
+"""Data sets by name, and what is done to them before a network sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from skipscope.data.dataset import Dataset
+from skipscope.data.augmentation import augmentation
+from skipscope.data.catalogue import load, load_or_digits
+from skipscope.data.dataset import Dataset, Images, Normalisation, NotFound, Split
 from skipscope.data.digits import digits
-from skipscope.errors import InputError
+from skipscope.data.whitening import whiten
 
-__all__ = ["Dataset", "digits", "load"]
-
-LOADERS: dict[str, Callable[[str | None], Dataset]] = {"digits": digits}
-
-
-def load(spec: str) -> Dataset:
-    """The data set that `spec` names; what follows the colon is where its files are."""
-    name, _, path = spec.partition(":")
-    if name not in LOADERS:
-        raise InputError(f"no data set '{name}'; known: {', '.join(LOADERS)}")
-    return LOADERS[name](path or None)
+__all__ = [
+    "Dataset",
+    "Images",
+    "Normalisation",
+    "NotFound",
+    "Split",
+    "augmentation",
+    "digits",
+    "load",
+    "load_or_digits",
+    "whiten",
+]

@@ -1,25 +1,221 @@
-"""What every data set looks like, whatever it was read from."""
+"""What every data set looks like, whatever it was read from.
+
+A `Split` gives float images on its device, normalised, for any choice of samples. Small sets are tensors (`Images`) and
+can live on the GPU as a whole; image folders are read when asked (`files.py`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from skipscope.data import subsets
+from skipscope.errors import InputError
+
+
+class NotFound(InputError):  # noqa: N818 - the name says what happened
+    """A data set's files are not there; malformed files are a plain InputError."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """(pixel - mean) / deviation for pixels in [0, 1], per channel; empty: the pixels as they are."""
+
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        if not self.mean:
+            return images
+        return (images - _per_channel(self.mean, images)) / _per_channel(self.deviation, images)
+
+    def undo(self, images: Tensor) -> Tensor:
+        """From normalised images to pixels in [0, 1]."""
+        if not self.mean:
+            return images
+        return images * _per_channel(self.deviation, images) + _per_channel(self.mean, images)
+
+
+def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:
+    """(C, 1, 1). Filled on the device: a tensor made from numbers would be copied there, and the copy waited for."""
+    return torch.stack([images.new_full((1, 1), value) for value in values])
+
+
+AS_THEY_ARE = Normalisation()
+
+
+class Split(ABC):
+    """Labelled images, one part (training or test) of a data set."""
+
+    labels: Tensor  # (N,) int64
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of one image: C, H, W."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where `images` come out and `labels` are."""
+
+    @abstractmethod
+    def images(self, chosen: Tensor | slice = slice(None)) -> Tensor:
+        """(k, C, H, W) float32, normalised."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Self: ...
+
+    @abstractmethod
+    def select(self, chosen: Tensor) -> Self:
+        """The samples with these numbers, in this order."""
+
+    @abstractmethod
+    def with_labels(self, labels: Tensor) -> Self: ...
+
+    @abstractmethod
+    def with_normalisation(self, normalisation: Normalisation) -> Self: ...
+
+    @abstractmethod
+    def digest(self) -> str:
+        """A hash of all that determines the images and labels."""
+
+
+@dataclass(frozen=True)
+class Images(Split):
+    """A split in memory. pixels: (N, C, H, W), bytes (then divided by 255) or floats in [0, 1]."""
+
+    pixels: Tensor
+    labels: Tensor
+    normalisation: Normalisation = AS_THEY_ARE
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.pixels.shape[1:])
+
+    @property
+    def device(self) -> torch.device:
+        return self.pixels.device
+
+    def images(self, chosen: Tensor | slice = slice(None)) -> Tensor:
+        pixels = self.pixels[chosen]
+        floats = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+        return self.normalisation(floats)
+
+    def to(self, device: torch.device | str) -> Images:
+        return dataclasses.replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+
+    def select(self, chosen: Tensor) -> Images:
+        chosen = chosen.to(self.device)
+        return dataclasses.replace(self, pixels=self.pixels[chosen], labels=self.labels[chosen])
+
+    def with_labels(self, labels: Tensor) -> Images:
+        return dataclasses.replace(self, labels=labels.to(self.device))
+
+    def with_normalisation(self, normalisation: Normalisation) -> Images:
+        return dataclasses.replace(self, normalisation=normalisation)
+
+    def digest(self) -> str:
+        found = hashlib.sha256(repr((self.pixels.dtype, self.pixels.shape, self.normalisation)).encode())
+        for tensor in (self.pixels, self.labels):
+            found.update(tensor.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
+
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images in memory, split once and for all into training and test."""
+    """A training and a test split with one set of classes."""
 
-    name: str
-    classes: int
-    train_images: Tensor  # N, C, H, W
-    train_labels: Tensor  # N
-    test_images: Tensor
-    test_labels: Tensor
+    name: str  # with what was done to it, e.g. "mnist, classes 0 to 4, 3000 samples"
+    class_names: tuple[str, ...]
+    train: Split
+    test: Split
+    source: str = field(default="embedded")  # where the files were, in words
+    stands_in_for: str = ""  # the data set that was asked for and not found
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.test.shape
+
+    def to(self, device: torch.device | str) -> Dataset:
+        return dataclasses.replace(self, train=self.train.to(device), test=self.test.to(device))
+
+    def with_normalisation(self, normalisation: Normalisation) -> Dataset:
+        train, test = (split.with_normalisation(normalisation) for split in (self.train, self.test))
+        return dataclasses.replace(self, train=train, test=test)
+
+    def subset(
+        self,
+        classes: Sequence[int | str] | None = None,
+        samples: int | None = None,
+        test_samples: int | None = None,
+        seed: int = 0,
+    ) -> Dataset:
+        """Fewer classes, fewer samples, or both.
+
+        classes: numbers or names; they become 0, 1, ... in the order given. samples, test_samples: how many to draw
+        from the training and the test split, as equally from every class as the number permits. With one seed, the
+        smaller draw is part of the larger.
+        """
+        kept = list(range(self.classes)) if classes is None else subsets.class_numbers(classes, self.class_names)
+        names = tuple(self.class_names[number] for number in kept)
+        name = self.name if classes is None else f"{self.name}, {subsets.in_words(kept)}"
+        splits: list[Split] = []
+        for split, count, what in ((self.train, samples, "samples"), (self.test, test_samples, "test samples")):
+            if classes is not None:
+                split = subsets.of_classes(split, kept)
+            if count is not None:
+                split = split.select(subsets.balanced(split.labels, names, count, seed, f"{self.name}: {what}"))
+                name = f"{name}, {count} {what}"
+            splits.append(split)
+        if (samples, test_samples) != (None, None) and seed != 0:
+            name = f"{name}, seed {seed}"
+        return dataclasses.replace(self, name=name, class_names=names, train=splits[0], test=splits[1])
+
+    def with_random_labels(self, seed: int = 0) -> Dataset:
+        """The training labels replaced by ones drawn uniformly; the test split keeps its own."""
+        labels = subsets.random_labels(len(self.train), self.classes, seed)
+        train = self.train.with_labels(labels.to(self.train.device))
+        return dataclasses.replace(self, name=f"{self.name}, random labels, seed {seed}", train=train)
 
     def test_batch(self, size: int, seed: int = 0) -> Tensor:
         """`size` test images drawn without repetition."""
+        return self.test.images(self.test_choice(size, seed))
+
+    def test_choice(self, size: int, seed: int = 0) -> Tensor:
+        """The numbers of the samples of `test_batch`."""
+        if not 1 <= size <= len(self.test):
+            raise InputError(f"{self.name} has {len(self.test)} test images; asked for {size}")
         generator = torch.Generator("cpu").manual_seed(seed)
-        return self.test_images[torch.randperm(len(self.test_images), generator=generator, device="cpu")[:size]]
+        return torch.randperm(len(self.test), generator=generator, device="cpu")[:size].to(self.test.device)
+
+    def describe(self) -> dict[str, object]:
+        """For run.json and for the key of a trained network."""
+        return {
+            "name": self.name,
+            "classes": self.classes,
+            "shape": list(self.shape),
+            "train": len(self.train),
+            "test": len(self.test),
+            "stands_in_for": self.stands_in_for,
+            "digest": hashlib.sha256((self.train.digest() + self.test.digest()).encode()).hexdigest(),
+        }
+
+
+def named(labels: Sequence[int]) -> tuple[str, ...]:
+    """Class names where the publisher has only numbers."""
+    return tuple(str(label) for label in labels)

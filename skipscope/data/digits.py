@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from skipscope.data.dataset import Dataset
+from skipscope.data.dataset import Dataset, Images, named
 from skipscope.errors import InputError
 
 CLASSES = 10
@@ -26,12 +26,13 @@ def digits(path: str | None = None) -> Dataset:
     images = torch.from_numpy(bunch.images).to(torch.float32).div(BRIGHTEST).unsqueeze(1)  # N, 1, 8, 8
     labels = torch.from_numpy(bunch.target).to(torch.int64)
     test = _test_mask(labels)
-    return Dataset("digits", CLASSES, images[~test], labels[~test], images[test], labels[test])
+    train, held_out = Images(images[~test], labels[~test]), Images(images[test], labels[test])
+    return Dataset("digits", named(range(CLASSES)), train, held_out)
 
 
 def _test_mask(labels: Tensor) -> Tensor:
     """Counted, not drawn: the split is the same under every version of every random generator."""
-    mask = torch.zeros(len(labels), dtype=torch.bool)
+    mask = torch.zeros_like(labels, dtype=torch.bool)
     for label in range(CLASSES):
         members = torch.nonzero(labels == label).flatten()
         mask[members[::TEST_EVERY]] = True

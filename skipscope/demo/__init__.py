@@ -84,7 +84,9 @@ def demo(
     settings = Settings(epochs=epochs, seed=seed)
     untrained = twins(seed, depth, channels, classes=data.classes)
     parameters = {"data": data.name, "depth": depth, "channels": channels, "images": images, "samples": samples}
-    folder = RunFolder(Path(out), WHAT, parameters={**parameters, **vars(settings)}, preset=PRESET, seed=seed)
+    folder = RunFolder(
+        Path(out), WHAT, parameters={**parameters, **vars(settings)}, preset=PRESET, seed=seed, former="replace"
+    )
     with folder as run, _one_thread():
         networks: dict[str, dict[str, Any]] = {}
         trained: list[Twin] = []
@@ -92,8 +94,7 @@ def demo(
             what = f"training the {name} network"
             history = train(
                 model,
-                data.train_images,
-                data.train_labels,
+                data.train,
                 settings,
                 progress=lambda done, total, what=what: report(what, done, total),  # type: ignore[misc]
             )
@@ -105,7 +106,7 @@ def demo(
             networks[name] = {
                 "layers": depth,
                 "weights": sum(p.numel() for p in model.parameters()),
-                "test_accuracy": accuracy(model, data.test_images, data.test_labels),
+                "test_accuracy": accuracy(model, data.test),
                 "history": history.to_dict(),
             }
             run.write_checkpoint(name, model)

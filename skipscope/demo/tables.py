@@ -40,10 +40,9 @@ def all_tables(networks: Mapping[str, Mapping[str, Any]], measured: Mapping[str,
 
 def shown_units(spectra: xarray.Dataset) -> list[str]:
     """The middle block of each stage (the middle of the paper's scree plots), then the last whole stage."""
-    names = [str(name) for name in spectra["unit"].values]
-    stages = [name for name in names if "." not in name]
-    blocks = [[name for name in names if name.startswith(f"{stage}.")] for stage in stages]
-    return [*(members[len(members) // 2] for members in blocks), stages[-1]]
+    blocks, stages = (spectra["unit"][(spectra["kind"] == kind).values] for kind in ("unit", "stage"))
+    members = [[str(name) for name in blocks.values[blocks["stage"] == stage]] for stage in stages["stage"]]
+    return [*(names[len(names) // 2] for names in members), str(stages.values[-1])]
 
 
 def summary(networks: Mapping[str, Mapping[str, Any]], measured: Mapping[str, xarray.Dataset]) -> list[str]:
@@ -116,7 +115,7 @@ def _spectra(spectra: xarray.Dataset) -> Table:
     counts = ("zeros", "zeros_at_least", "ones", "ones_at_least")
     means = spectra[["largest", *shares, *counts]].mean("sample")
     middle = shown_units(spectra)
-    stages = [str(name) for name in spectra["unit"].values if "." not in str(name)]
+    stages = [str(name) for name in spectra["unit"].values[spectra["kind"] == "stage"]]
     rows = []
     for unit in [*middle[:-1], *stages]:
         for network in spectra["network"].values:

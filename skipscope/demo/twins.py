@@ -84,7 +84,7 @@ class Twin:
         model = copy.deepcopy(self.model)
         with torch.no_grad():
             for block in model.blocks.values():
-                block.norm1.bias.sub_(deviations * block.norm1.weight.abs())
+                block.norm1.bias.sub_(deviations * block.norm1.weight.abs())  # type: ignore[operator]
         return Twin(self.name, model, self.images)
 
     def _entries(self, samples: int) -> list[Tensor]:

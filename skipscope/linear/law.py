@@ -1,25 +1,56 @@
 """The exact law of a unit's spectrum.
 
-A unit with an identity skip and a pointwise tail has J = D (I + J_R) with a diagonal D. Its branch passes a cut with
-only r entries whose derivative is not zero, so J_R = U V^T with r columns. Let a be the active outputs (D not zero) and
-D be 0 or 1 (ReLU, or no tail). On the active rows
+A unit has J = D (S + J_R), m x n, with the skip's Jacobian S. Its tail is pointwise, so that D is a diagonal. Let D be
+0 or 1 (ReLU, or no tail) with a active outputs. The branch passes a cut with only r entries whose derivative is not
+zero, so J_R = U V^T with r columns. Of the skip one thing is needed: on the active rows
 
-    J J^T - I = W M W^T,   W = [U_a V_a],  M = [[V^T V, I], [I, 0]],
+    S S^T = c^2 E,   E a diagonal of e ones and a - e zeros.
 
-which has rank 2 r at most: at least n - a singular values are 0 and at least a - 2 r are exactly 1, whatever the
-weights.
-With W = Q R the others are the square roots of 1 + eig(R M R^T), an eigenproblem of size 2 r instead of n.
+The identity has it with c = 1 and e = a. So has a skip that takes every second place and fills up with zero channels:
+its rows are different unit vectors, or zero, and e counts the active outputs that it brings something to. A skip that
+multiplies by alpha has c = |alpha|; a mean over disjoint windows of k entries has c = 1 / sqrt(k).
+
+Theorem. Whatever the weights, of the min(m, n) singular values
+    at least  min(m, n) - min(a, n, e + r)  are 0        (zeros_at_least; m - a for the identity)
+    at least  e - 2 r                       are c        (ones_at_least)
+    at most   r                             are above c  (above_at_most)
+    at most   min(a, n, e + r) - (e - r)    lie between 0 and c, where e >= r  (below_at_most; r for the identity)
+
+Proof. The rows of J that are not active are zero. Let A be the others, and S, U and E from here on their active rows.
+
+    A A^T = c^2 E + N,   N = W M W^T,   W = [U, S V] (a x 2 r),   M = [[V^T V, I], [I, 0]].
+
+M is congruent to [[0, I], [I, 0]] and has r positive and r negative eigenvalues, so N has at most r of each sign
+(Sylvester). Eigenvalues in descending order: Weyl's inequalities give lambda_{i+r}(A A^T) <= lambda_i(c^2 E) and
+lambda_i(A A^T) >= lambda_{i+r}(c^2 E). The first, with i = 1, leaves at most r eigenvalues above c^2, and with
+i = e + 1 leaves none but zeros from the e + r + 1st on: rank A <= e + r, beside rank A <= min(a, n). The second makes
+the first e - r eigenvalues c^2 or more. Those of them that are not above c^2 are c^2: e - 2 r at least. What lies
+between is the rank less those e - r.
+
+Where 2 r < e (`generic`) the number of values c is e - 2 r for almost all U and V: the vectors x that vanish off the e
+rows and have U^T x = V^T S^T x = 0 are as many. Those of a convolution are not any U and V but local: where an inner
+entry reaches inactive outputs only, or the skip takes nothing of what it sees to an active one, its column of U or of
+S V is zero; and where several meet the same few outputs, their columns are dependent. Then there are more values c. It
+is rare for the identity and common for a padded skip with a stride, which takes one place out of each window.
+
+With small singular values of J_R in place of zeros: if r' of them are above epsilon, at least e - 2 r' singular values
+of J are within epsilon of c, since J_R is within epsilon of a matrix of rank r' and singular values move no further
+than the matrix (Weyl).
+
+For the identity, with W = Q R, the 2 r values other than 0 and 1 are the square roots of 1 + eig(R M R^T): an
+eigenproblem of size 2 r instead of n.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, fx
 
-from skipscope.linear.jacobian import Jacobian
+from skipscope.linear.jacobian import Jacobian, jacobian
 from skipscope.linear.operator import DENSE_BLOCK, Operator
 from skipscope.numerics import load_forward_mode, measuring
 from skipscope.trace import operations
@@ -28,6 +59,9 @@ from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.trunk import Point, Span
 
+ROUNDING = 1e-9  # relative: what is less than this off a diagonal, or different along it, is rounding
+PROBES = 4
+
 
 @dataclass(frozen=True)
 class Law:
@@ -35,19 +69,32 @@ class Law:
 
     unit: GraphUnit
     point: GraphPoint
-    tail: Tensor  # (B, n): the diagonal of D
+    tail: Tensor  # (B, m): the diagonal of D
     passes: list[Tensor]  # per term of the branch, (B, size of the cut): the derivative at its best cut
     cuts: list[Cut]
+    entries: int  # n
+    carries: Tensor  # (B, m): active outputs that the skip brings something to, the diagonal of E
+    factor: Tensor  # (B,): c, in float64
 
     @property
     def active(self) -> Tensor:
-        """(B,) outputs whose derivative is not zero."""
+        """(B,) outputs whose derivative is not zero: a."""
         return (self.tail != 0).sum(1)
+
+    @property
+    def carried(self) -> Tensor:
+        """(B,) active outputs that the skip brings something to: e."""
+        return self.carries.sum(1)
+
+    @property
+    def size(self) -> int:
+        """The number of singular values, min(m, n)."""
+        return min(self.tail.shape[1], self.entries)
 
     @property
     def rank(self) -> Tensor:
         """(B,) a bound on the rank of the branch's Jacobian: r."""
-        return torch.stack([(d != 0).sum(1) for d in self.passes]).sum(0).clamp_max(self.tail.shape[1])
+        return torch.stack([(d != 0).sum(1) for d in self.passes]).sum(0).clamp_max(self.size)
 
     @property
     def binary(self) -> Tensor:
@@ -55,13 +102,35 @@ class Law:
         return ((self.tail == 0) | (self.tail == 1)).all(1)
 
     @property
+    def rank_at_most(self) -> Tensor:
+        """(B,) of the unit's own Jacobian."""
+        return torch.minimum(self.active, self.carried + self.rank).clamp_max(self.entries)
+
+    @property
     def zeros_at_least(self) -> Tensor:
-        return self.tail.shape[1] - self.active
+        """(B,) also with a tail that passes other shares than 0 and 1: a diagonal changes no rank."""
+        return self.size - self.rank_at_most
 
     @property
     def ones_at_least(self) -> Tensor:
-        """(B,) singular values that are 1 whatever the weights; needs a tail that passes 0 or 1 of an entry."""
-        return torch.where(self.binary, (self.active - 2 * self.rank).clamp_min(0), 0)
+        """(B,) singular values that are c whatever the weights; needs a tail that passes 0 or 1 of an entry."""
+        return torch.where(self.binary, (self.carried - 2 * self.rank).clamp_min(0), 0)
+
+    @property
+    def above_at_most(self) -> Tensor:
+        """(B,) singular values above c; needs a tail that passes 0 or 1 of an entry."""
+        return torch.where(self.binary, torch.minimum(self.rank, self.rank_at_most), self.rank_at_most)
+
+    @property
+    def below_at_most(self) -> Tensor:
+        """(B,) singular values between 0 and c; needs a tail that passes 0 or 1 of an entry."""
+        certain = torch.where(self.binary, (self.carried - self.rank).clamp_min(0), 0)
+        return self.rank_at_most - certain
+
+    @property
+    def generic(self) -> Tensor:
+        """(B,) does the law predict a plateau: 2 r < e? There it is, for almost all factors, as wide as predicted."""
+        return self.ones_at_least > 0
 
     def factors(self, sample: int) -> tuple[Tensor, Tensor]:
         """U and V (n, r) of one sample with J_R = U V^T, in float64."""
@@ -84,26 +153,64 @@ def _balanced(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def law_of(span: Span, point: Point) -> Law | None:
-    """The law of a unit at a point; None where it does not apply: another skip than the identity, a tail that is not
-    pointwise, a span that is no unit of a graph."""
-    if not isinstance(span, GraphUnit) or not isinstance(point, GraphPoint) or span.kind != "identity":
+    """The law of a unit with an identity skip, which solvers use; None for any other span, or where there is none."""
+    if not isinstance(span, GraphUnit) or span.kind != "identity" or span.entry_shape != span.exit_shape:
         return None
+    law = law_or_reason(span, point)
+    return law if isinstance(law, Law) else None
+
+
+def law_or_reason(span: Span, point: Point) -> Law | str:
+    """The law of a unit at a point, or why it does not apply, in words.
+
+    That S S^T is c^2 E is known of the identity; of other skips it is found with random vectors: a product with four
+    Gaussian vectors shows an entry off the diagonal with probability one. It costs four products each way.
+    """
+    if not isinstance(span, GraphUnit) or not isinstance(point, GraphPoint):
+        return "no unit of an exported graph"
     if span.trunk.program.batch_symbol is None:
-        return None
-    if span.entry_shape != span.exit_shape or not all(_keeps_places(node) for node in span.tail.nodes):
-        return None
+        return "the graph holds for one batch size only"
+    if not all(_keeps_places(node) for node in span.tail.nodes):
+        return f"the tail ({' '.join(span.tail.operations)}) is not pointwise"
     sums = _value(span, point, span.end)
     tail = _along_ones(span.tail.bound(point), sums, _axis(span, span.end))
+    if span.kind == "identity" and span.entry_shape == span.exit_shape:
+        carries, factor = tail != 0, torch.ones(len(tail), dtype=torch.float64, device=tail.device)
+    else:
+        skip = _plateau(span, point, tail != 0)
+        if isinstance(skip, str):
+            return skip
+        carries, factor = skip
     passes, chosen = [], []
     for cuts in cuts_of(span.trunk.structure.flow, span.part.region):
         usable = [cut for cut in cuts if span.trunk.program.batch_axis(cut.before) is not None]
         if not usable:
-            return None
+            return "no value inside the branch has a batch axis, to bound its rank"
         derivatives = [_passed_on(span, point, cut) for cut in usable]
         best = min(range(len(usable)), key=lambda i: int((derivatives[i] != 0).sum()))
         passes.append(derivatives[best])
         chosen.append(usable[best])
-    return Law(span, point, tail, passes, chosen)
+    return Law(span, point, tail, passes, chosen, prod(span.entry_shape), carries, factor)
+
+
+def _plateau(unit: GraphUnit, point: GraphPoint, active: Tensor) -> tuple[Tensor, Tensor] | str:
+    """The diagonal of E (B, m) and c (B,), or why S S^T is not c^2 E on the active rows."""
+    S = jacobian(unit, point, of="skip", dtype=torch.float64)
+    generator = torch.Generator("cpu").manual_seed(0)
+    vectors = torch.randn(*active.shape, PROBES, dtype=torch.float64, generator=generator, device="cpu")
+    vectors = vectors.to(active.device) * active[:, :, None]  # B, m, PROBES
+    products = S.matmat(S.rmatmat(vectors)) * active[:, :, None]
+    squares = vectors.square().sum(2)
+    diagonal = torch.where(active, (products * vectors).sum(2) / squares, 0)  # B, m
+    largest = diagonal.amax(1)
+    beside = (products - diagonal[:, :, None] * vectors).abs().amax((1, 2))
+    if (beside > ROUNDING * products.abs().amax((1, 2))).any():
+        return f"the {unit.kind} skip has rows that are not orthogonal"
+    carries = diagonal != 0
+    smallest = torch.where(carries, diagonal, float("inf")).amin(1).minimum(largest)
+    if (largest - smallest > ROUNDING * largest).any():
+        return f"the {unit.kind} skip brings entries with different factors"
+    return carries, torch.where(carries.any(1), largest.sqrt(), 1)
 
 
 def _keeps_places(node: fx.Node) -> bool:

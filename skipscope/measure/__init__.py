@@ -1,5 +1,9 @@
 """What the papers measure: functions from a trunk and a batch to a labelled dataset."""
 
+from skipscope.measure.conditions import state_conditions, weight_conditions
+from skipscope.measure.law import law
 from skipscope.measure.profile import profile
+from skipscope.measure.spectra import spectra
+from skipscope.measure.verification import verification
 
-__all__ = ["profile"]
+__all__ = ["law", "profile", "spectra", "state_conditions", "verification", "weight_conditions"]

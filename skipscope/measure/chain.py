@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from skipscope.linear import Jacobian
-from skipscope.measure.profile import _along_random_direction, _effective_rank, _mean_square, _rms, _samples
+from skipscope.measure.states import along_random_direction, by_sample, effective_rank, mean_square, rms
 from skipscope.numerics import measuring
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ def chain_profile(
     generator = torch.Generator().manual_seed(seed)
     with measuring(), torch.enable_grad():
         passed = states(blocks, state.detach().requires_grad_())
-        scalar = _along_random_direction(state.shape[0], generator)(head(passed[-1]))
+        scalar = along_random_direction(state.shape[0], generator)(head(passed[-1]))
         gradients = torch.autograd.grad(scalar, passed)
     rows = []
     for (name, block), entry, gradient in zip(blocks.items(), passed, gradients, strict=False):
-        square, error = _mean_square(Jacobian(block, entry, name=name), probes, generator)
+        square, error = mean_square(Jacobian(block, entry, name=name), probes, generator)
         rows.append(
             {
-                "state_rms": _rms(_samples(entry, 0)),
-                "gradient_rms": _rms(_samples(gradient, 0)),
+                "state_rms": rms(by_sample(entry, 0)),
+                "gradient_rms": rms(by_sample(gradient, 0)),
                 "jacobian_square": square,
                 "jacobian_square_error": error,
-                "effective_rank": _effective_rank(_samples(entry, 0)),
+                "effective_rank": effective_rank(by_sample(entry, 0)),
             }
         )
     columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
-from skipscope.linear import Operator
+from skipscope.measure.selection import labels, point_of
+from skipscope.measure.states import along_random_direction, by_sample, effective_rank, mean_square, rms
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.trunk import Path
 
@@ -42,9 +42,9 @@ def profile(
         raise InputError(f"probes={probes}: at least 2 are needed for an error estimate")
     if not trunk.units:
         raise InputError(f"{type(trunk.model).__name__} has no residual units to measure")
-    point = x if isinstance(x, Point) else trunk.at(x)
+    point = point_of(trunk, x)
     generator = torch.Generator("cpu").manual_seed(seed)
-    gradients = point.gradients(loss or _along_random_direction(point.batch, generator))
+    gradients = point.gradients(loss or along_random_direction(point.batch, generator))
     rows = [
         _unit(unit, point, gradient, probes, generator) for unit, gradient in zip(trunk.units, gradients, strict=False)
     ]
@@ -52,11 +52,7 @@ def profile(
     data = {key: (("unit", "sample") if array.ndim == 2 else ("unit",), array) for key, array in columns.items()}
     return xarray.Dataset(
         data,
-        coords={
-            "unit": [unit.name for unit in trunk.units],
-            "skip": ("unit", [unit.kind for unit in trunk.units]),
-            "stage": ("unit", [-1 if unit.stage is None else unit.stage for unit in trunk.units]),
-        },
+        coords=labels(trunk.units),
         attrs={
             "measure": "profile",
             "mode": "eval",
@@ -73,60 +69,22 @@ def _unit(
     unit: Unit, point: Point, gradient: Tensor | None, probes: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
     entry = point.entry(unit)
-    state = _samples(entry, unit.batch_axis)
+    state = by_sample(entry, unit.batch_axis)
     with torch.no_grad():
-        branch = _samples(unit.branch.bound(point)(entry), _exit_axis(unit.branch, unit))
-        skip = _samples(unit.skip.bound(point)(entry), _exit_axis(unit.skip, unit))
-    square, error = _mean_square(unit.jacobian(point), probes, generator)  # type: ignore[attr-defined]
+        branch = by_sample(unit.branch.bound(point)(entry), _exit_axis(unit.branch, unit))
+        skip = by_sample(unit.skip.bound(point)(entry), _exit_axis(unit.skip, unit))
+    square, error = mean_square(unit.jacobian(point), probes, generator)  # type: ignore[attr-defined]
     missing = torch.full_like(state[:, 0], float("nan"))
     return {
-        "state_rms": _rms(state),
+        "state_rms": rms(state),
         "branch_over_skip": branch.norm(dim=1) / skip.norm(dim=1),
         "cosine": (branch * skip).sum(1) / (branch.norm(dim=1) * skip.norm(dim=1)),
-        "gradient_rms": missing if gradient is None else _rms(_samples(gradient, unit.batch_axis)),
+        "gradient_rms": missing if gradient is None else rms(by_sample(gradient, unit.batch_axis)),
         "jacobian_square": square,
         "jacobian_square_error": error,
-        "effective_rank": _effective_rank(state),
+        "effective_rank": effective_rank(state),
     }
 
 
 def _exit_axis(path: Path, unit: Unit) -> int:
     return unit.batch_axis if path.exit_axis is None else path.exit_axis
-
-
-def _mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """|J|_F^2 / n and its standard error, per sample."""
-    batch, _, n = J.shape
-    signs = torch.randint(0, 2, (batch, n, probes), generator=generator, device="cpu").mul(2).sub(1).to(J.dtype)
-    squares = J.matmat(signs.to(J.device)).double().square().sum(1) / n  # B, probes
-    return squares.mean(1), squares.std(1) / probes**0.5
-
-
-def _effective_rank(state: Tensor) -> Tensor:
-    """exp of the entropy of the squared singular values, from the Gram matrix of the samples."""
-    squares = torch.linalg.eigvalsh(state @ state.mT).clamp_min(0)
-    shares = squares / squares.sum()
-    return torch.exp(torch.special.entr(shares).sum())
-
-
-def _samples(tensor: Tensor, axis: int) -> Tensor:
-    """(B, n) in float64."""
-    return tensor.detach().movedim(axis, 0).flatten(1).double()
-
-
-def _rms(state: Tensor) -> Tensor:
-    return state.square().mean(1).sqrt()
-
-
-def _along_random_direction(batch: int, generator: torch.Generator) -> Callable[[Any], Tensor]:
-    def scalar(output: Any) -> Tensor:
-        leaves = [
-            t for t in pytree.tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point() and t.requires_grad
-        ]
-        if not leaves:
-            raise InputError("the model's output has no float tensor that depends on its states; pass loss=")
-        main = leaves[0]
-        direction = torch.randn(main.shape, generator=generator, dtype=torch.float64, device="cpu").to(main)
-        return (main * direction).sum() / (main.numel() / batch) ** 0.5
-
-    return scalar

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from skipscope.models.names import build
+from skipscope.models.resnet import ResNet
 from skipscope.models.source import Source, resolve
 
-__all__ = ["Source", "resolve"]
+__all__ = ["ResNet", "Source", "build", "resolve"]

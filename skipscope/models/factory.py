@@ -37,7 +37,7 @@ def factory_recipe(file: str, name: str) -> Recipe:
 
     def example(model: nn.Module, wish: Wish) -> Batch | None:
         refuse_text(wish, f"{file}:{name}")
-        return batch if wish.shape is None else random_images(wish.shape)
+        return batch if wish.shape is None else random_images(wish.shape, wish.samples)
 
     return Recipe(
         f"{file}:{name}",

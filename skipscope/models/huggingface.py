@@ -98,24 +98,24 @@ def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:
     if main == "pixel_values":
         channels, side = getattr(config, "num_channels", 3), getattr(config, "image_size", None) or IMAGE_SIDE
         height, width = (side, side) if isinstance(side, int) else side
-        return {main: random_images(wish.shape or (channels, height, width))}
+        return {main: random_images(wish.shape or (channels, height, width), wish.samples)}
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
     if main == "input_ids" and vocabulary:
         shape = wish.shape or (min(TOKENS, _longest(config) or TOKENS),)
         if len(shape) != 1:
             raise InputError(f"hf:{name} takes tokens: --input-shape is one number, the count of tokens, got {shape}")
-        return _language_inputs(config, _random_tokens(config, vocabulary, *shape))
+        return _language_inputs(config, _random_tokens(config, vocabulary, *shape, wish.samples))
     if wish.shape is None:
         raise InputError(f"hf:{name} takes {main}; say their shape without the batch: --input-shape SIZE,SIZE,...")
-    inputs = {main: random_images(wish.shape)}
+    inputs = {main: random_images(wish.shape, wish.samples)}
     if config.is_encoder_decoder and vocabulary:
-        inputs["decoder_input_ids"] = _random_tokens(config, vocabulary, TOKENS)
+        inputs["decoder_input_ids"] = _random_tokens(config, vocabulary, TOKENS, wish.samples)
     return inputs
 
 
-def _random_tokens(config: Any, vocabulary: int, count: int) -> Tensor:
+def _random_tokens(config: Any, vocabulary: int, count: int, samples: int) -> Tensor:
     _check_length(config, count)
-    ids = torch.randint(vocabulary, (BATCH_SIZE, count))
+    ids = torch.randint(vocabulary, (samples, count))
     padding = getattr(config, "pad_token_id", None)
     if padding is not None:  # padding embeds to zero, where norms are singular
         ids[ids == padding] = (padding + 1) % vocabulary

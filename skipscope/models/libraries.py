@@ -30,8 +30,8 @@ def torchvision_recipe(name: str) -> Recipe:
         refuse_text(wish, f"torchvision:{name}")
         if wish.shape is None and family == "video":
             crop = models.get_model_weights(name).DEFAULT.transforms().crop_size
-            return random_images((3, FRAMES, *crop))
-        return random_images(wish.shape or IMAGE)
+            return random_images((3, FRAMES, *crop), wish.samples)
+        return random_images(wish.shape or IMAGE, wish.samples)
 
     return Recipe(f"torchvision {name}", build, example, skeleton=build)
 
@@ -57,6 +57,6 @@ def timm_recipe(name: str) -> Recipe:
     def example(model: nn.Module, wish: Wish) -> Batch:
         refuse_text(wish, f"timm:{name}")
         size = getattr(model, "pretrained_cfg", {}).get("input_size")
-        return random_images(wish.shape or size or IMAGE)
+        return random_images(wish.shape or size or IMAGE, wish.samples)
 
     return Recipe(f"timm {name}", build, example, skeleton=build)

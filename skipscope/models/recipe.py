@@ -23,6 +23,7 @@ class Wish:
 
     shape: tuple[int, ...] | None = None
     text: str | None = None
+    samples: int = BATCH_SIZE
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Recipe:
     random_weights: bool = True
 
 
-def random_images(shape: Sequence[int]) -> Tensor:
+def random_images(shape: Sequence[int], samples: int = BATCH_SIZE) -> Tensor:
     """Standard normal numbers: what a normalised image looks like to a network."""
-    return torch.randn(BATCH_SIZE, *shape)
+    return torch.randn(samples, *shape)
 
 
 def refuse_text(wish: Wish, description: str) -> None:

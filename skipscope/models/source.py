@@ -1,6 +1,7 @@
 """MODEL, as a user writes it, to a module and a batch that it accepts.
 
-    torchvision:resnet18    timm:vit_tiny_patch16_224    hf:gpt2    hf:./my-model    file.py:factory
+    skipscope:resnet56-cifar    torchvision:resnet18    timm:vit_tiny_patch16_224
+    hf:gpt2    hf:./my-model    file.py:factory
 
 Each prefix has one function from a name to a `Recipe`; everything that is the same for all of them (the seed, the
 memory check, weights from a file, device and dtype) happens here once.
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +25,12 @@ from skipscope.models.factory import factory_recipe
 from skipscope.models.huggingface import huggingface_recipe
 from skipscope.models.libraries import timm_recipe, torchvision_recipe
 from skipscope.models.memory import ALLOCATE_AT_MOST, GIB, on_meta, require_room, size_of
-from skipscope.models.recipe import Batch, Recipe, Wish
+from skipscope.models.names import skipscope_recipe
+from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish
 from skipscope.models.weights import load_weights, require_file
 
 RECIPES: dict[str, Callable[[str], Recipe]] = {
+    "skipscope": skipscope_recipe,
     "torchvision": torchvision_recipe,
     "timm": timm_recipe,
     "hf": huggingface_recipe,
@@ -46,6 +50,9 @@ class Source:
     def __str__(self) -> str:
         return f"{self.description}, {self.weights}"
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"description": self.description, "weights": self.weights, "random_weights": self.random_weights}
+
     def with_batch(self, batch: Batch) -> Source:
         """The same model with another batch, moved to the model's device and dtype."""
         return dataclasses.replace(self, batch=_moved(batch, self.model))
@@ -61,8 +68,9 @@ def resolve(
     dtype: str | None = None,
     seed: int = 0,
     weights_needed: bool = True,
+    samples: int = BATCH_SIZE,
 ) -> Source:
-    """Build the model that `spec` names, with an example batch of two.
+    """Build the model that `spec` names, with an example batch.
 
     Where only the structure is wanted (`weights_needed=False`), a large model stays on the meta device and its
     batch with it: nothing is allocated.
@@ -77,7 +85,7 @@ def resolve(
         recipe = _recipe(spec)
         source = _built(recipe, weights, home, kind, weights_needed)
         torch.manual_seed(seed)  # the batch does not depend on how the weights were drawn
-        batch = recipe.example(source.model, Wish(input_shape, text))
+        batch = recipe.example(source.model, Wish(input_shape, text, samples))
     return source if batch is None else source.with_batch(batch)
 
 

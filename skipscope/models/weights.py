@@ -1,14 +1,15 @@
 """Weights from a file into a model, without ever running code that the file may hold.
 
 Checkpoints differ in how they wrap the weights: under a key of a training state, and with the prefixes that
-`DataParallel` (`module.`), `torch.compile` (`_orig_mod.`) and training frameworks (`model.`) put before names.
+`DataParallel` (`module.`), `torch.compile` (`_orig_mod.`) and training frameworks (`model.`, `net.`) put before names.
+For our own networks the names may also be those of other libraries: see `schemes`.
 """
 
 from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
+from skipscope.models.fit import misfits
+from skipscope.models.resnet import ResNet
+from skipscope.models.schemes import translated
 
-WRAPPERS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "_orig_mod.", "model.")
+WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "module")
+PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")
 CONVERT = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 
 
@@ -31,7 +35,10 @@ def require_file(path: Path) -> None:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Copy the tensors of `path` into `model`; every tensor must be there, be expected, and have its shape."""
     state = _unprefixed(_unwrapped(_read(path), path), model)
-    _check(model, state, path)
+    if isinstance(model, ResNet):
+        state = translated(model, state, path)
+    else:
+        _check(model, state, path)
     model.load_state_dict(state, strict=False)
 
 
@@ -58,7 +65,8 @@ def _read(path: Path) -> Any:
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
-    while isinstance(content, Mapping) and not any(isinstance(value, Tensor) for value in content.values()):
+    # A training state may hold tensors of its own, such as a count of steps, beside the weights.
+    while isinstance(content, Mapping):
         inner = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if inner is None:
             break
@@ -84,43 +92,11 @@ def _unprefixed(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]
 
 
 def _check(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    own = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
-    # Tied weights are stored once, and old checkpoints lack the step counter of a batch norm.
-    given = {_storage(own[key]) for key in state if key in own}
-    missing = [
-        key
-        for key, value in own.items()
-        if key not in state and _storage(value) not in given and not key.endswith("num_batches_tracked")
-    ]
-    unexpected = [key for key in state if key not in own]
-    misshaped = [
-        f"{key} {_shape(state[key])} in the file, {_shape(value)} in the model"
-        for key, value in own.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    problems = [
-        f"{len(names)} {kind} ({_first_few(names)})"
-        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshaped))
-        if names
-    ]
-    if problems:
+    if problems := misfits(model, state):
         raise InputError(
             f"{path} does not fit {type(model).__name__}: {'; '.join(problems)}. "
             "Name a model built as the trained one was, for example with a function: file.py:factory"
         )
-
-
-def _storage(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-    return tensor.data_ptr(), tuple(tensor.shape)
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(str(size) for size in tensor.shape) or "scalar"
-
-
-def _first_few(names: Iterable[str], count: int = 3) -> str:
-    names = list(names)
-    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
 def _first_sentence(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """Figures and the HTML report."""
 
-from skipscope.report.page import Table, page
+from skipscope.report.page import page
+from skipscope.report.run_report import write_report
+from skipscope.report.table import Table
 
-__all__ = ["Table", "page"]
+__all__ = ["Table", "page", "write_report"]

@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from skipscope.report.table import Table
+
 TEMPLATE = "page.html.jinja"
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as they are shown; the first `names` columns are words, the others numbers."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    about: str = ""  # what is in it and how to read it
-    names: int = 1
-
-    def __str__(self) -> str:
-        lines = [list(self.columns), *(list(row) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
-        lines.insert(1, ["-" * width for width in widths])
-        text = [
-            "  ".join(
-                c.ljust(w) if i < self.names else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in lines
-        ]
-        return "\n".join([self.title, *(line.rstrip() for line in text)])
 
 
 def page(

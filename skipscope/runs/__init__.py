@@ -1,6 +1,8 @@
 """Run folders: what was done, with what, and what came out; and claims with their verdicts."""
 
 from skipscope.runs.claims import Claim, Decision
-from skipscope.runs.folder import RunFolder, as_json, plain
+from skipscope.runs.files import as_json, plain, read_dataset, write_whole
+from skipscope.runs.folder import RunFolder
+from skipscope.runs.saved import SavedRun, load_run
 
-__all__ = ["Claim", "Decision", "RunFolder", "as_json", "plain"]
+__all__ = ["Claim", "Decision", "RunFolder", "SavedRun", "as_json", "load_run", "plain", "read_dataset", "write_whole"]

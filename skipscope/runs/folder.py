@@ -9,32 +9,36 @@
 Every file is written beside its place and moved into it, so it is there whole or not at all. `status` is `running`
 until the run ends as `finished`, `interrupted` (Ctrl-C) or `failed` (with `error`). `hashes` holds the SHA-256 of every
 file of the run: what a later run may replace, and nothing else.
+
+A run is made of parts (`part`): a dataset that is there, whole and with its hash, is read instead of computed. That is
+all there is to resuming: the run goes through the same lines again and finds most of them done. A lock, which the
+system gives back even when a process is killed, tells a run that is going on from one that was.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import importlib
 import json
-import math
-import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from skipscope.errors import InputError
 from skipscope.runs.claims import Decision
+from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
+from skipscope.runs.lock import Lock
 
 if TYPE_CHECKING:
     import xarray
     from torch import nn
 
-ENDED = ("finished", "interrupted", "failed")
 LIBRARIES = ("torch", "numpy", "xarray")
+
+Former = Literal["refuse", "replace", "resume"]
 
 
 class RunFolder:
@@ -49,28 +53,56 @@ class RunFolder:
         preset: str = "",
         seed: int | None = None,
         device: str = "cpu",
+        former: Former = "refuse",
     ) -> None:
-        """A new or empty folder, or one with an ended run of the same `what`, whose files are removed."""
+        """A new or empty folder, or one that holds a former run of the same `what`.
+
+        former: what to do with that run: refuse the folder, remove the run's files, or go on with it, which needs the
+        same parameters, preset, seed and device.
+        """
         self.path = Path(path)
-        self._make_room(what)
-        self.record: dict[str, Any] = {
+        asked = {
             "what": what,
             "parameters": plain(dict(parameters or {})),
             "preset": preset,
             "seed": seed,
-            "versions": _versions(),
             "device": device,
-            "start": _now(),
-            "end": None,
-            "status": "running",
-            "hashes": {},
         }
-        self._write_record()
+        self._ends = True  # leaving the context ends the run
+        found = self._found(what)
+        self._lock = Lock(self.path, what)
+        try:
+            if found is not None and former != "replace":
+                self._require_same(found, asked, former)
+            if found is not None and former == "replace":
+                self._remove_files(found)
+            going_on = found is not None and former == "resume"
+            self.record: dict[str, Any] = found if going_on and found else {**asked, "start": _now(), "hashes": {}}
+            if going_on:
+                self.record.setdefault("resumed", []).append(_now())
+                self.record.pop("error", None)
+            self.record.update(versions=_versions(), end=None, status="running")
+            self._write_record()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @classmethod
+    def reopened(cls, path: Path) -> Self:
+        """A run that is there, to add files that are made from what is in it; its record stays but for their hashes."""
+        record = _read_record(path / "run.json")
+        if record is None:
+            raise InputError(f"{path} is no run folder: it has no readable run.json")
+        run = cls.__new__(cls)
+        run.path, run.record = path, record
+        run._lock = Lock(path, str(record.get("what")))
+        run._ends = False
+        return run
 
     # -- what a run leaves
 
     def write_text(self, name: str, text: str) -> Path:
-        return self._write(name, lambda path: path.write_text(text, encoding="utf-8"))
+        return self.write(name, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write_json(self, name: str, content: Any) -> Path:
         return self.write_text(name, as_json(content) + "\n")
@@ -79,13 +111,37 @@ class RunFolder:
         return self.write_json("claims.json", [decision.to_dict() for decision in decisions])
 
     def write_dataset(self, name: str, dataset: xarray.Dataset) -> Path:
-        return self._write(f"data/{name}.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
+        return self.write(f"data/{name}.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
 
     def write_checkpoint(self, name: str, model: nn.Module) -> Path:
         from safetensors.torch import save_file
 
         state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-        return self._write(f"checkpoints/{name}.safetensors", lambda path: save_file(state, path))
+        return self.write(f"checkpoints/{name}.safetensors", lambda path: save_file(state, path))
+
+    def copy(self, file: Path, name: str) -> Path:
+        return self.write(name, lambda path: shutil.copyfile(file, path))
+
+    # -- its parts, computed once
+
+    def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
+        """data/NAME.nc if this run has it already, otherwise what `compute` gives, kept under that name."""
+        if not self.has(f"data/{name}.nc"):
+            self.write_dataset(name, compute())
+        # Read back in either case: what a resumed run goes on with is what an unbroken one went on with.
+        return read_dataset(self.path / f"data/{name}.nc")
+
+    def has(self, name: str) -> bool:
+        """Is this file of the run there, and as it was written?"""
+        path = self.path / name
+        return path.is_file() and self.record["hashes"].get(name) == digest(path)
+
+    def note(self, text: str) -> None:
+        """Something that a reader of the results must know; said once in run.json."""
+        notes = self.record.setdefault("notes", [])
+        if text not in notes:
+            notes.append(text)
+            self._write_record()
 
     # -- its beginning and end
 
@@ -93,7 +149,9 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is None:
+        if not self._ends:
+            self._lock.release()
+        elif kind is None:
             self._end("finished")
         elif issubclass(kind, KeyboardInterrupt):
             self._end("interrupted")
@@ -104,36 +162,56 @@ class RunFolder:
     def _end(self, status: str) -> None:
         self.record.update(status=status, end=_now())
         self._write_record()
+        self._lock.release()
 
-    def _make_room(self, what: str) -> None:
+    def _found(self, what: str) -> dict[str, Any] | None:
+        """The record of a former run of the same kind; a folder with anything else in it is refused."""
         try:
             names = sorted(entry.name for entry in self.path.iterdir()) if self.path.exists() else []
         except NotADirectoryError as error:
             raise InputError(f"{self.path} is a file; choose another folder for the run") from error
-        if not names:
-            return
+        if not [name for name in names if name != Lock.NAME]:
+            return None
         former = _read_record(self.path / "run.json")
         if former is None or former.get("what") != what:
+            kind = f"but one of {former['what']}" if former and "what" in former else f"but {', '.join(names[:3])}"
             raise InputError(
-                f"{self.path} is not empty and holds no former run of {what} (but {', '.join(names[:3])}"
-                f"{', ...' if len(names) > 3 else ''}); choose another folder"
+                f"{self.path} is not empty and holds no former run of {what} ({kind}"
+                f"{', ...' if former is None and len(names) > 3 else ''}); choose another folder"
             )
-        if former.get("status") not in ENDED:
+        return former
+
+    def _require_same(self, found: Mapping[str, Any], asked: Mapping[str, Any], former: Former) -> None:
+        differences = [
+            f"{key} was {_short(old)} and is now {_short(new)}"
+            for key, old, new in _leaves({key: found.get(key) for key in asked}, asked)
+            if old != new
+        ]
+        if former == "refuse":
+            change = "" if differences else " (--resume goes on with it)"
             raise InputError(
-                f"{self.path} holds a run of {what} with status '{former.get('status')}': it is still going on, or was "
-                "killed; choose another folder, or delete this one"
+                f"{self.path} holds a run of {asked['what']} with status '{found.get('status')}'{change}; "
+                "choose another folder"
             )
-        for name in former.get("hashes", {}):
+        if differences:
+            raise InputError(
+                f"{self.path} cannot be resumed: {'; '.join(differences[:4])}"
+                f"{'; ...' if len(differences) > 4 else ''}; choose another folder"
+            )
+
+    def _remove_files(self, found: Mapping[str, Any]) -> None:
+        for name in found.get("hashes", {}):
             file = self.path / name
             if self.path.resolve() in file.resolve().parents:
                 file.unlink(missing_ok=True)
 
     # -- files
 
-    def _write(self, name: str, write: Callable[[Path], object]) -> Path:
+    def write(self, name: str, write: Callable[[Path], object]) -> Path:
+        """A file of the run; `write` puts its content at the path that it is given."""
         path = self.path / name
         write_whole(path, write)
-        self.record["hashes"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.record["hashes"][name] = digest(path)
         self._write_record()
         return path
 
@@ -142,41 +220,18 @@ class RunFolder:
         write_whole(self.path / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def as_json(content: Any) -> str:
-    return json.dumps(plain(content), indent=2, allow_nan=False)
+def _leaves(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every place of two nested mappings, with what the one and the other hold there."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            yield from _leaves(old.get(key), new.get(key), key if name in ("", "parameters") else f"{name}.{key}")
+    else:
+        yield name, old, new
 
 
-def plain(content: Any) -> Any:
-    """As JSON takes it: tuples as lists, NumPy's and torch's numbers as Python's, what is not finite as null."""
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [plain(value) for value in content]
-    if content is None or isinstance(content, (str, bool, int)):
-        return content
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if hasattr(content, "tolist"):
-        return plain(content.tolist())
-    if isinstance(content, os.PathLike):
-        return os.fspath(content)
-    raise TypeError(f"{type(content).__name__} has no place in a JSON document")
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """The whole file or none. The suffix stays: some writers choose their format by it."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another --out folder") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:

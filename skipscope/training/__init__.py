@@ -1,5 +1,9 @@
 """Training the networks that are measured."""
 
-from skipscope.training.loop import History, Settings, accuracy, train
+from skipscope.training.evaluation import accuracy
+from skipscope.training.history import History
+from skipscope.training.hooks import At
+from skipscope.training.loop import train
+from skipscope.training.settings import Settings
 
-__all__ = ["History", "Settings", "accuracy", "train"]
+__all__ = ["At", "History", "Settings", "accuracy", "train"]

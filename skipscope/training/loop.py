@@ -1,122 +1,217 @@
-"""One small training loop: SGD with momentum and weight decay, a cosine schedule, data that live on the device.
+"""The training loop: data that live on the device, no wait for the device inside an epoch, a run that can be resumed.
 
-A loss that is not finite stops the training; that is a result, and the history says at which step.
+A loss that is not finite stops the training; that is a result, and the history says at which step. What is random in an
+epoch depends on the settings' seed and the epoch alone (`randomness.py`), so that a run that was stopped and resumed
+from its checkpoint ends with the same numbers as one that was not.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from skipscope.data.augmentation import Augmentation, augmentation
+from skipscope.data.dataset import AS_THEY_ARE, Split
 from skipscope.errors import InputError
+from skipscope.trace.undisturbed import unwrapped
+from skipscope.training.checkpoint import Keeper, Run, State, identity
+from skipscope.training.evaluation import right_answers
+from skipscope.training.graphed import GraphedStep
+from skipscope.training.history import History
+from skipscope.training.hooks import At, start_anew
+from skipscope.training.modes import in_mode
+from skipscope.training.processes import Processes, processes
+from skipscope.training.randomness import seed_of, seeded
+from skipscope.training.settings import Settings, rate_at
+from skipscope.training.step import Step, Update, trained_weights
 
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
 
-@dataclass(frozen=True)
-class Settings:
-    epochs: int
-    batch: int = 64
-    rate: float = 0.1  # of learning at the start; falls to zero along half a cosine
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    seed: int = 0  # of the order of the samples
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 2:
-            raise InputError(f"training needs 1 epoch and 2 samples a batch at least, got {self.epochs}, {self.batch}")
-        if not self.rate > 0 or not 0 <= self.momentum < 1 or self.weight_decay < 0:
-            raise InputError(
-                "training: expected rate > 0, 0 <= momentum < 1 and weight_decay >= 0, "
-                f"got {self.rate}, {self.momentum}, {self.weight_decay}"
-            )
-
-
-@dataclass
-class History:
-    """One entry an epoch; the loss is the mean over its steps."""
-
-    loss: list[float] = field(default_factory=list)
-    rate: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    diverged_at: int | None = None  # the first step with a loss that is not finite, counted from 0
-
-    @property
-    def status(self) -> str:
-        return "finished" if self.diverged_at is None else "diverged"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"status": self.status, **asdict(self)}
-
-
 def train(
-    model: nn.Module, images: Tensor, labels: Tensor, settings: Settings, *, progress: Progress | None = None
+    model: nn.Module,
+    split: Split,
+    settings: Settings,
+    *,
+    test: Split | None = None,
+    test_every: int = 1,
+    progress: Progress | None = None,
+    hooks: Sequence[At] = (),
+    checkpoint: Path | str | None = None,
+    save_every: float = 20.0,
+    graph: bool | None = None,
+    channels_last: bool = True,
 ) -> History:
-    """Minimise the cross-entropy; the model is left in the mode that it was found in.
+    """Minimise the cross-entropy on the model's device; the model is left in the mode that it was found in.
 
-    An epoch passes once over the samples in random order; what does not fill a last batch is left out of it.
+    test: tested on after every `test_every` epochs and after the last. progress: called after every step; an exception
+    that it raises ends the training. checkpoint: a file to go on from if it is there, written after an epoch when the
+    last writing was `save_every` seconds ago, at the end, and when an exception ends the training. graph: replay the
+    step as a CUDA graph; None: where that is possible. channels_last: the layout of 4-d weights and images on a GPU,
+    for the time of the training.
     """
-    if len(images) != len(labels) or len(images) < settings.batch:
+    if len(split) < settings.batch or test_every < 1:
         raise InputError(
-            f"training: expected as many labels as images and at least {settings.batch} of them, "
-            f"got {len(images)} images and {len(labels)} labels"
+            f"training: expected at least one batch of {settings.batch} images and test_every of at least 1, "
+            f"got {len(split)} images and {test_every}"
         )
-    optimizer = torch.optim.SGD(
-        model.parameters(), settings.rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
-    generator = torch.Generator().manual_seed(settings.seed)
-    steps = len(images) // settings.batch
-    total = settings.epochs * steps
+    trained_weights(model)  # says so where there are none
+    start_anew(hooks, settings.epochs)
+    path = None if checkpoint is None else Path(checkpoint)
+    known = {} if path is None else identity(settings, unwrapped(model), split, test, test_every)
+    together = processes(model, settings.batch)
+    split, test = split.to(together.device), None if test is None else test.to(together.device)
     history = History()
-    mode = model.training
-    model.train()
-    try:
-        for epoch in range(settings.epochs):
-            start = time.perf_counter()
-            order = torch.randperm(len(images), generator=generator).to(images.device)
-            losses = []
-            for step in range(steps):
-                done = epoch * steps + step
-                for group in optimizer.param_groups:
-                    group["lr"] = settings.rate * (1 + math.cos(math.pi * done / total)) / 2
-                chosen = order[step * settings.batch : (step + 1) * settings.batch]
-                loss = F.cross_entropy(model(images[chosen]), labels[chosen])
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
-                if progress is not None:
-                    progress(done + 1, total)
-            # Once an epoch: a look at every step would make a GPU wait.
-            values = torch.stack(losses)
-            history.loss.append(float(values.mean()))
-            history.rate.append(optimizer.param_groups[0]["lr"])
-            history.seconds.append(time.perf_counter() - start)
-            bad = (~values.isfinite()).nonzero()
-            if len(bad):
-                history.diverged_at = epoch * steps + int(bad[0])
-                break
-    finally:
-        model.train(mode)
+    with in_mode(model, training=True), _layout(model, together.device, channels_last) as layout:
+        update = Update(unwrapped(model), settings, together.device)
+        run = Run(unwrapped(model), update, history, hooks, known)
+        if path is not None:
+            _resume(run, path, together)
+        epochs = _Epochs(model, split, run, together, _step(model, update, together, graph), layout, progress)
+        keeper = Keeper(path if together.main else None, save_every)
+        try:
+            if history.epochs == 0:
+                _measure(run, together.device)
+                keeper.offer(run)
+            while history.epochs < settings.epochs and history.diverged_at is None:
+                epochs.next()
+                together.agree(run.model)
+                fine = history.diverged_at is None
+                due = fine and (history.epochs % test_every == 0 or history.epochs == settings.epochs)
+                tested = _tested(run.model, test, together) if test is not None and due else None
+                history.test_accuracy.append(tested)
+                if fine:
+                    _measure(run, together.device)
+                keeper.offer(run)
+        finally:
+            update.forget_gradients()
+            keeper.flush()
+    together.wait()
     return history
 
 
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: int = 512) -> float:
-    """The share of images whose largest output is their label, in evaluation mode."""
-    mode = model.training
-    model.eval()
+class _Epochs:
+    """Runs one epoch after another, and writes into the history."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        split: Split,
+        run: Run,
+        together: Processes,
+        step: Step,
+        layout: torch.memory_format,
+        progress: Progress | None,
+    ) -> None:
+        self.split, self.run, self.together, self.step, self.layout = split, run, together, step, layout
+        self.progress = progress if together.main else None
+        self.settings = run.update.settings
+        self.steps = len(split) // self.settings.batch
+        self.dtype = next(model.parameters()).dtype
+        self.augmentation = _augmentation(self.settings.augmentation, split)
+
+    def next(self) -> None:
+        start = time.perf_counter()
+        history, settings, device = self.run.history, self.settings, self.together.device
+        epoch = history.epochs
+        losses = torch.zeros(self.steps, device=device)
+        right = torch.zeros((), dtype=torch.int64, device=device)
+        with seeded(device, seed_of("epoch", settings.seed, epoch), self.together.rank):
+            for step, (images, labels) in enumerate(self._batches(epoch)):
+                done = epoch * self.steps + step
+                rate = rate_at(settings, done, self.steps)
+                self.run.update.set_rate(rate)
+                loss, answers = self.step(images, labels)
+                losses[step].copy_(loss)
+                right += answers
+                if self.progress is not None:
+                    self.progress(done + 1, settings.epochs * self.steps)
+        # Once an epoch: a look at every step would make a GPU wait.
+        values = self.together.total(losses).cpu().double() / self.together.count
+        history.loss.append(float(values.mean()))
+        history.rate.append(rate)
+        history.train_accuracy.append(int(self.together.total(right)) / (self.steps * settings.batch))
+        history.seconds.append(time.perf_counter() - start)
+        bad = (~values.isfinite()).nonzero()
+        if len(bad):
+            history.diverged_at = epoch * self.steps + int(bad[0])
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of every batch, on the device."""
+        settings, device = self.settings, self.together.device
+        shuffle = torch.Generator("cpu").manual_seed(seed_of("order", settings.seed, epoch))
+        order = torch.randperm(len(self.split), generator=shuffle, device="cpu").to(self.split.device)
+        change = torch.Generator(device).manual_seed(seed_of("augmentation", settings.seed, epoch, self.together.rank))
+        for chosen in order[: self.steps * settings.batch].split(settings.batch):
+            mine = self.together.part(chosen)
+            images = self.split.images(mine).to(device, self.dtype, non_blocking=True)
+            if self.augmentation is not None:
+                images = self.augmentation(images, change)
+            if images.dim() == 4:
+                images = images.contiguous(memory_format=self.layout)
+            yield images, self.split.labels[mine].to(device, non_blocking=True)
+
+
+def _step(model: nn.Module, update: Update, together: Processes, graph: bool | None) -> Step:
+    """Eager, or one that captures itself after the first steps."""
+    obstacle = ""
+    if together.device.type != "cuda":
+        obstacle = f"the model is on {together.device.type}"
+    elif together.count > 1:
+        obstacle = f"{together.count} processes work together"
+    elif update.scaler is not None:
+        obstacle = "the scaling of float16 gradients looks at them on the host; take bfloat16"
+    if graph and obstacle:
+        raise InputError(f"training: graph=True, but {obstacle}")
+    step: Step = partial(update.step, together.wrap(model))
+    if graph is False or obstacle:
+        return step
+    return GraphedStep(step, update, together.device, required=graph is True)
+
+
+def _resume(run: Run, path: Path, together: Processes) -> None:
+    if path.exists():
+        run.take(State.read(path), path)
+    # Processes on machines that do not share the file would wait for each other for ever.
+    epochs = torch.tensor(run.history.epochs, device=together.device)
+    if int(together.total(epochs.clone())) != together.count * int(epochs):
+        raise InputError(f"{path}: not every process sees the same checkpoint; put it where all of them can read it")
+
+
+def _measure(run: Run, device: torch.device) -> None:
+    epoch = run.history.epochs
+    for hook in run.hooks:
+        if epoch in hook.epochs:
+            hook.measure(run.model, epoch, run.history, device, run.update.settings.seed)
+
+
+def _tested(model: nn.Module, test: Split, together: Processes) -> float:
+    mine = together.part(torch.arange(len(test), device="cpu"))
+    return int(together.total(right_answers(model, test, mine))) / len(test)
+
+
+def _augmentation(name: str, split: Split) -> Augmentation | None:
+    """Colours are changed in [0, 1], so it must know how the split's pixels were normalised."""
+    return None if name == "none" else augmentation(name, getattr(split, "normalisation", AS_THEY_ARE))
+
+
+@contextmanager
+def _layout(model: nn.Module, device: torch.device, channels_last: bool) -> Iterator[torch.memory_format]:
+    """The memory format of images and of 4-d weights. A GPU's convolutions work on channels last."""
+    if device.type != "cuda" or not channels_last:
+        yield torch.contiguous_format
+        return
+    weights = [weight for weight in model.parameters() if weight.dim() == 4 and weight.is_contiguous()]
+    for weight in weights:
+        weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     try:
-        with torch.no_grad():
-            right = [
-                (model(x).argmax(1) == y).sum() for x, y in zip(images.split(batch), labels.split(batch), strict=True)
-            ]
+        yield torch.channels_last
     finally:
-        model.train(mode)
-    return int(torch.stack(right).sum()) / len(images)
+        for weight in weights:
+            weight.data = weight.data.contiguous()

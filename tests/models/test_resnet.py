@@ -1,6 +1,9 @@
-"""The networks of He et al. and their twins."""
+"""The networks of He et al. and Xie et al., and their plain twins."""
 
 from __future__ import annotations
+
+import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -9,44 +12,237 @@ import skipscope as ss
 from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
 
+VARIANTS = [
+    {"block": block, "preactivation": preactivation, "shortcut": shortcut, "cardinality": cardinality}
+    for block, preactivation, shortcut, cardinality in itertools.product(
+        ("basic", "bottleneck"), (False, True), ("pad", "projection"), (1, 2)
+    )
+]
 
-@pytest.mark.parametrize(("depth", "units"), [(8, 3), (20, 9)])
-@pytest.mark.parametrize("shortcut", ["pad", "projection"])
-def test_every_block_is_found_as_a_unit(depth: int, units: int, shortcut: str) -> None:
-    net = ResNet(depth, channels=(4, 6, 8), input_channels=2, classes=5, shortcut=shortcut).eval()
+
+def small(depth: int | None = None, **options: Any) -> ResNet:
+    depth = depth or (11 if options.get("block") == "bottleneck" else 14)
+    return ResNet(depth, **{"channels": (4, 6, 9), "input_channels": 2, "classes": 5, **options})
+
+
+def name_of(options: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in options.values())
+
+
+def parameters(net: ResNet) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+# ---- units
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=name_of)
+def test_every_block_is_found_as_a_unit(options: dict[str, Any]) -> None:
+    net = small(**options).eval()
     x = torch.randn(3, 2, 9, 9)  # odd, so that halving rounds
     assert net(x).shape == (3, 5)
     trunk = ss.trace(net, x)
     assert [unit.name for unit in trunk.units] == list(net.blocks)
-    assert len(trunk) == units
-    assert [unit.kind for unit in trunk.units if unit.name.endswith(".0")] == ["identity", shortcut, shortcut]
-    assert [len(stage.units) for stage in trunk.stages] == [units // 3] * 3
-
-
-def test_depth_counts_the_layers_with_weights() -> None:
-    net = ResNet(20)
-    weights = [p for name, p in net.named_parameters() if p.dim() > 1 and "shortcut" not in name]
-    assert len(weights) == 20
-
-
-@pytest.mark.parametrize("shortcut", ["pad", "projection"])
-def test_the_plain_twin_starts_from_the_same_weights_and_has_no_units(shortcut: str) -> None:
-    states = []
-    for skips in (True, False):
-        torch.manual_seed(7)
-        net = ResNet(14, channels=(4, 6, 8), input_channels=1, skips=skips, shortcut=shortcut).eval()
-        states.append(net.state_dict())
-    residual, plain = states
-    extra = set(residual) - set(plain)
-    assert bool(extra) == (shortcut == "projection")
-    assert all("shortcut" in name for name in extra)
-    assert all(torch.equal(residual[name], value) for name, value in plain.items())
-    assert len(ss.trace(net, torch.randn(2, 1, 8, 8))) == 0
+    changes = options["shortcut"]
+    if options["block"] == "bottleneck":  # which lets out more channels than the stem
+        assert [unit.kind for unit in trunk.units] == [changes, changes, changes]
+    else:
+        assert [unit.kind for unit in trunk.units] == ["identity", "identity", changes, "identity", changes, "identity"]
+    assert torch.allclose(trunk.replay(x), net(x), atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"depth": 21}, {"depth": 2}, {"shortcut": "wire"}, {"channels": (4, 8)}, {"channels": (8, 4, 16)}]
+    "options", [{"batch_norm": False}, {"activation": "linear"}, {"batch_norm": False, "activation": "linear"}], ids=str
 )
-def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
+@pytest.mark.parametrize("preactivation", [False, True])
+def test_units_are_found_without_norm_and_without_activation(options: dict[str, Any], preactivation: bool) -> None:
+    net = small(8, preactivation=preactivation, **options).eval()
+    trunk = ss.trace(net, torch.randn(2, 2, 8, 8))
+    assert [unit.name for unit in trunk.units] == list(net.blocks)
+    assert [unit.kind for unit in trunk.units] == ["identity", "pad", "pad"]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=name_of)
+def test_the_plain_twin_starts_from_the_same_weights(options: dict[str, Any]) -> None:
+    states = []
+    for skips in (True, False):
+        torch.manual_seed(7)
+        states.append(small(skips=skips, **options).state_dict())
+    residual, plain = states
+    extra = set(residual) - set(plain)
+    assert bool(extra) == (options["shortcut"] == "projection")
+    assert all("shortcut" in name for name in extra)
+    assert all(torch.equal(residual[name], value) for name, value in plain.items())
+
+
+@pytest.mark.parametrize("block", ["basic", "bottleneck"])
+@pytest.mark.parametrize("preactivation", [False, True])
+def test_the_plain_twin_has_no_units(block: str, preactivation: bool) -> None:
+    net = small(skips=False, block=block, preactivation=preactivation).eval()
+    assert len(ss.trace(net, torch.randn(2, 2, 8, 8))) == 0
+
+
+def test_a_second_bottleneck_of_a_stage_has_an_identity() -> None:
+    net = small(20, block="bottleneck", preactivation=True).eval()
+    trunk = ss.trace(net, torch.randn(2, 2, 8, 8))
+    assert [unit.kind for unit in trunk.units] == ["pad", "identity"] * 3
+
+
+def test_the_network_is_its_stem_its_blocks_and_its_head() -> None:
+    for preactivation in (False, True):
+        net = small(preactivation=preactivation).eval()
+        x = torch.randn(2, 2, 8, 8)
+        h = net.stem(x)
+        for block in net.blocks.values():
+            h = block(h)
+        assert torch.equal(net.head(h), net(x))
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize(("depth", "block"), [(20, "basic"), (29, "bottleneck")])
+def test_depth_counts_the_layers_with_weights(depth: int, block: str) -> None:
+    weights = [p for name, p in ResNet(depth, block=block).named_parameters() if p.dim() > 1 and "shortcut" not in name]
+    assert len(weights) == depth
+
+
+@pytest.mark.parametrize(
+    ("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7), (1202, 19.4)]
+)
+def test_sizes_of_he_et_al(depth: int, millions: float) -> None:
+    """Table 6 of the CVPR 2016 paper; shortcuts without weights."""
+    with torch.device("meta"):
+        assert parameters(ResNet(depth)) / 1e6 == pytest.approx(millions, abs=0.05 if millions > 1 else 0.005)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"depth": 20}, 272_474),
+        ({"depth": 110}, 1_730_714),
+        ({"depth": 164, "block": "bottleneck"}, 1_704_154),
+        ({"depth": 110, "preactivation": True}, 1_730_522),
+        ({"depth": 164, "block": "bottleneck", "preactivation": True}, 1_703_258),
+        ({"depth": 1001, "block": "bottleneck", "preactivation": True}, 10_327_706),
+        (
+            {
+                "depth": 29,
+                "block": "bottleneck",
+                "channels": (64, 128, 256),
+                "cardinality": 32,
+                "group_width": 4,
+            },
+            4_775_754,
+        ),
+        (
+            {
+                "depth": 29,
+                "block": "bottleneck",
+                "channels": (64, 128, 256),
+                "cardinality": 16,
+                "group_width": 64,
+            },
+            68_155_210,
+        ),
+    ],
+    ids=str,
+)
+def test_sizes_of_pytorchcv(options: dict[str, Any], count: int) -> None:
+    """As its list of CIFAR-10 models gives them; all shortcuts between shapes are projections there."""
+    with torch.device("meta"):
+        assert parameters(ResNet(**options, shortcut="projection")) == count
+
+
+@pytest.mark.parametrize(("cardinality", "width"), [(2, 40), (4, 24), (8, 14), (32, 4)])
+def test_the_width_of_a_path_is_that_of_equal_cost(cardinality: int, width: int) -> None:
+    """Table 2 of Xie et al., for a bottleneck of 64 channels."""
+    with torch.device("meta"):
+        net = ResNet(11, block="bottleneck", channels=(64, 128, 256), cardinality=cardinality)
+    inner = [net.state_dict()[f"stage{stage}.0.conv2.weight"].shape[0] for stage in (1, 2, 3)]
+    assert inner == [cardinality * width * factor for factor in (1, 2, 4)]
+
+
+# ---- options
+
+
+def test_initial_weights_have_the_variance_of_he_et_al() -> None:
+    for activation, gain in (("relu", 2), ("linear", 1)):
+        net = ResNet(20, activation=activation)
+        weight = net.state_dict()["stage3.1.conv1.weight"]
+        assert weight.var().item() == pytest.approx(gain / (64 * 9), rel=0.05)
+
+
+def test_without_norm_there_is_nothing_but_convolutions_and_the_classifier() -> None:
+    names = {name for name, _ in small(batch_norm=False, shortcut="projection").named_parameters()}
+    assert not any("norm" in name for name in names)
+    assert {name for name in names if name.endswith("bias")} == {"classifier.bias"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"depth": 21},
+        {"depth": 2},
+        {"depth": -4},
+        {"depth": 20, "block": "bottleneck", "group_width": 4},
+        {"depth": 32, "block": "bottleneck"},
+        {"block": "triple"},
+        {"shortcut": "wire"},
+        {"activation": "tanh"},
+        {"channels": (4, 8)},
+        {"channels": (8, 4, 16)},
+        {"cardinality": 0},
+        {"cardinality": 2, "group_width": 0},
+        {"classes": 0},
+        {"input_channels": 0},
+        {"stochastic_depth": 1.0},
+        {"stochastic_depth": 0.5, "skips": False},
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="expected"):
-        ResNet(**{"depth": 20, **wrong})  # type: ignore[arg-type]
+        ResNet(**{"depth": 20, **wrong})
+
+
+def test_a_wrong_depth_names_the_next_ones() -> None:
+    with pytest.raises(InputError, match=r"6 n \+ 2 of basic blocks, such as 50 or 56, got 52"):
+        ResNet(52)
+    with pytest.raises(InputError, match=r"9 n \+ 2 of bottleneck blocks, such as 11 or 20, got 8"):
+        ResNet(8, block="bottleneck")
+
+
+# ---- stochastic depth
+
+
+def test_survival_falls_linearly_to_the_last_block() -> None:
+    net = small(stochastic_depth=0.6)
+    assert [block.survival for block in net.blocks.values()] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
+
+
+@pytest.mark.parametrize("preactivation", [False, True])
+def test_evaluation_does_not_know_of_stochastic_depth(preactivation: bool) -> None:
+    x = torch.randn(2, 2, 8, 8)
+    nets = [small(preactivation=preactivation, stochastic_depth=drop).eval() for drop in (0.0, 0.5)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    assert torch.equal(nets[0](x), nets[1](x))
+
+
+@pytest.mark.parametrize("shortcut", ["pad", "projection"])
+def test_training_has_the_expectation_of_evaluation(shortcut: str) -> None:
+    """Without batch norm and activation a block is linear in what it drops, so its mean is exact."""
+    torch.manual_seed(0)
+    net = small(
+        stochastic_depth=0.6, batch_norm=False, activation="linear", preactivation=True, shortcut=shortcut
+    ).double()
+    block = net.blocks["stage2.0"]
+    h = torch.randn(2, 4, 8, 8, dtype=torch.float64)
+    expected, skipped = block.eval()(h), block.shortcut(h)  # type: ignore[misc]
+    block.train()
+    outcomes = [block(h) for _ in range(400)]
+    kept = [outcome for outcome in outcomes if not torch.equal(outcome, skipped)]
+    assert all(torch.allclose(outcome, kept[0]) for outcome in kept)
+    assert len(kept) / len(outcomes) == pytest.approx(0.7, abs=0.08)
+    mean = 0.7 * kept[0] + 0.3 * skipped
+    assert torch.allclose(mean, expected)

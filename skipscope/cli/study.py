@@ -1,0 +1,189 @@
+"""`skipscope study list | show | run`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skipscope.cli.options import Device, Json, document, progress_bars, stopped_by_hand
+from skipscope.errors import InputError
+
+if TYPE_CHECKING:
+    from skipscope.runs import Claim, Decision
+
+study = typer.Typer(
+    help="The papers' experiments: list them, look at one, run it.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="A study such as D.law, or a paper's letter for all of its own.")]
+Preset = Annotated[str, typer.Option(help="smoke, quick, full or paper.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given several times.")
+]
+
+
+@study.command("list")
+def list_studies(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run folders with verdicts.")] = None,
+    as_json: Json = False,
+) -> None:
+    """All studies and all claims, with the verdicts of the run folders that are named.
+
+    Example: skipscope study list D-run
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        from skipscope.studies import CLAIMS, STUDIES
+
+        decided = _decisions(runs or [])
+        there = {study.id for study in STUDIES}
+        rows = [_claim_row(claim, decided.get(claim.id), claim.study in there) for claim in CLAIMS]
+    if as_json:
+        studies = [{"id": s.id, "title": s.title, "presets": list(s.presets)} for s in STUDIES]
+        typer.echo(document({"studies": studies, "claims": rows}))
+        return
+    for found in STUDIES:
+        typer.echo(f"{found.id}  {found.title} ({', '.join(found.presets)})")
+    typer.echo("")
+    typer.echo(_columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows]))
+
+
+@study.command()
+def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
+    """What a study does, what it costs, its settings and its claims.
+
+    Example: skipscope study show D.law
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        import dataclasses
+
+        from skipscope.studies import find
+        from skipscope.studies.registry import claims_of
+
+        studies = find(id)
+        found: list[dict[str, Any]] = [
+            {
+                "id": s.id,
+                "title": s.title,
+                "paper_found": s.paper_found,
+                "we_expect": s.we_expect,
+                "cost": dict(s.cost),
+                "settings": dataclasses.asdict(s.settings(preset, {})),
+                "claims": [
+                    {"id": c.id, "claim": c.text, "statistic": c.statistic, "expected": c.expected}
+                    for c in claims_of(s.id, (s,))
+                ],
+            }
+            for s in studies
+        ]
+    typer.echo(document(found) if as_json else "\n\n".join(_shown(one, preset) for one in found))
+
+
+@study.command()
+def run(
+    id: Id,
+    preset: Preset = "quick",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/ID-PRESET.")] = None,
+    changes: Set = None,
+    weights: Annotated[str | None, typer.Option(metavar="FILE", help="The same as --set weights=FILE.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="NAME[:PATH]", help="The same as --set data=...")] = None,
+    device: Device = "cpu",
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of the seeds.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim is not reproduced.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a study, or all studies of a paper, and decide its claims.
+
+    Example: skipscope study run D.law --preset quick --out law
+    """
+    settings = _changes(changes or [], weights, data)
+    with contextlib.redirect_stdout(sys.stderr):
+        from skipscope.report import write_report
+        from skipscope.studies import PRESETS, find, run_studies
+
+        if preset not in PRESETS:
+            raise InputError(f"no preset '{preset}'; there are {', '.join(PRESETS)}")
+        folder = out or Path("runs") / f"{id}-{preset}"
+        for found in find(id):
+            typer.echo(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}", err=True)
+        with stopped_by_hand(f"interrupted; go on with --resume --out {folder}"), progress_bars() as progress:
+            outcome = run_studies(
+                id,
+                folder,
+                preset=preset,
+                changes=settings,
+                seed=seed,
+                device=device,
+                resume=resume,
+                progress=progress,
+            )
+            report = write_report(outcome.folder)
+    if as_json:
+        claims = [decision.to_dict() for decision in outcome.decisions]
+        typer.echo(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
+    else:
+        typer.echo("\n".join(_verdict(decision) for decision in outcome.decisions))
+    for note in outcome.record.get("notes", []):
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"wrote {report}", err=True)
+    if strict and outcome.failed:
+        raise typer.Exit(1)
+
+
+def _changes(pairs: list[str], weights: str | None, data: str | None) -> dict[str, str]:
+    changes = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set {pair}: expected KEY=VALUE, such as --set epochs=5")
+        changes[key] = value
+    for key, given in (("weights", weights), ("data", data)):
+        if given is not None:
+            changes[key] = given
+    if changes.get("weights") and not Path(changes["weights"]).is_file():
+        raise InputError(f"no weights file {changes['weights']}")
+    return changes
+
+
+def _decisions(runs: list[Path]) -> dict[str, Decision]:
+    from skipscope.runs import load_run
+
+    return {decision.id: decision for path in runs for decision in load_run(path).claims}
+
+
+def _claim_row(claim: Claim, decision: Decision | None, there: bool) -> dict[str, str]:
+    state = "not run" if there else "no study yet"
+    if decision is not None:
+        state = f"{decision.verdict} ({decision.preset})"
+    return {"id": claim.id, "study": claim.study, "state": state, "claim": claim.text}
+
+
+def _shown(found: dict[str, Any], preset: str) -> str:
+    lines = [
+        f"{found['id']}: {found['title']}",
+        f"  the paper: {found['paper_found']}",
+        f"  expected: {found['we_expect']}",
+    ]
+    lines += [f"  {name}: {cost}" for name, cost in found["cost"].items()]
+    lines += [f"  settings of the preset {preset}, changed with --set KEY=VALUE:"]
+    lines += [f"    {key} = {value}" for key, value in found["settings"].items()]
+    for claim in found["claims"]:
+        lines += [f"  {claim['id']}: {claim['claim']}", f"    {claim['statistic']}", f"    {claim['expected']}"]
+    return "\n".join(lines)
+
+
+def _verdict(decision: Decision) -> str:
+    from skipscope.report.page import in_words
+
+    reason = f"\n    because {decision.reason}" if decision.reason else ""
+    measured = f"\n    {in_words(decision.measured)}" if decision.measured else ""
+    return f"{decision.id} {decision.verdict}: {decision.claim}{measured}{reason}"
+
+
+def _columns(rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows)

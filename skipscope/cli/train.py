@@ -1,0 +1,107 @@
+"""`skipscope train`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skipscope.cli.options import Device, Json, Normalise, document, progress_bars, stopped_by_hand
+
+
+def train(
+    model: Annotated[str, typer.Argument(metavar="NAME", help="A network of ours, such as resnet20-digits.")],
+    data: Annotated[str, typer.Option(metavar="NAME[:PATH]", help="The data set.")] = "digits",
+    normalise: Normalise = "default",
+    epochs: Annotated[int, typer.Option(min=1)] = 15,
+    batch: Annotated[int, typer.Option(min=2)] = 64,
+    rate: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.1,
+    momentum: float = 0.9,
+    nesterov: Annotated[bool, typer.Option("--nesterov")] = False,
+    weight_decay: float = 5e-4,
+    schedule: Annotated[str, typer.Option(help="cosine, step or constant.")] = "cosine",
+    milestones: Annotated[str, typer.Option(metavar="E1,E2", help="Epochs at which the rate falls tenfold.")] = "",
+    warmup: Annotated[int, typer.Option(help="Epochs over which the rate rises from zero.")] = 0,
+    augmentation: Annotated[str, typer.Option(help="none, crop, crop-flip or paper-a.")] = "none",
+    precision: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Device = "cpu",
+    seed: Annotated[int, typer.Option(min=0, max=2**31)] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/train-NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a network; its weights, history and accuracy go into a run folder.
+
+    Example: skipscope train resnet20-digits --epochs 15 --out digits-net
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        import dataclasses
+
+        from skipscope.data import load
+        from skipscope.report import write_report
+        from skipscope.runs import RunFolder
+        from skipscope.training import Settings
+        from skipscope.training.networks import Network, help_training, train_into
+        from skipscope.training.processes import launched
+
+        settings = Settings(
+            epochs=epochs,
+            batch=batch,
+            rate=rate,
+            momentum=momentum,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
+            schedule=schedule,
+            milestones=_numbers(milestones),
+            warmup=warmup,
+            augmentation=augmentation,
+            precision=precision,
+            seed=seed,
+        )
+        found = load(data, normalise=normalise)
+        network = Network(model, found, settings, seed, device)
+        parameters = {"model": model, "data": found.describe(), "settings": dataclasses.asdict(settings)}
+        folder = out or Path("runs") / f"train-{model}"
+        if launched()[0] > 0:
+            help_training(network, folder)
+            return
+        with stopped_by_hand(f"interrupted; go on with --resume --out {folder}"), progress_bars() as progress:
+            with RunFolder(
+                folder,
+                "train",
+                parameters=parameters,
+                seed=seed,
+                device=device,
+                former="resume" if resume else "refuse",
+            ) as run:
+                result = train_into(network, run, lambda done, total: progress(f"training {model}", done, total))
+            report = write_report(run.path)
+    summary = {
+        "folder": str(run.path),
+        "network": model,
+        "data": found.name,
+        "status": result.history.status,
+        "test_accuracy": result.test_accuracy,
+        "seconds": sum(result.history.seconds),
+        "weights": str(run.path / result.file),
+    }
+    if as_json:
+        typer.echo(document({**summary, "history": result.history.to_dict()}))
+    else:
+        typer.echo(
+            f"{model} on {found.name}: {result.history.status}, {result.test_accuracy:.2%} of the test images right, "
+            f"{summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
+        )
+    typer.echo(f"wrote {report}", err=True)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from skipscope.errors import InputError
+
+    try:
+        return tuple(int(number) for number in text.split(",") if number)
+    except ValueError as error:
+        raise InputError(f"--milestones {text}: expected whole numbers with commas, such as 80,120") from error

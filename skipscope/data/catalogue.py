@@ -1,0 +1,160 @@
+"""Data sets by name: `NAME` or `NAME:PATH`.
+
+Without a path they are looked for under $SKIPSCOPE_DATA, else in the user's cache, and fetched into it where
+torchvision can. With a path nothing is fetched: who says where the files are wants to know when they are not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from skipscope.data import cifar, files, idx
+from skipscope.data.dataset import Dataset, NotFound
+from skipscope.data.digits import digits
+from skipscope.data.download import KNOWN, DownloadError, download
+from skipscope.data.normalisation import choose
+from skipscope.errors import InputError
+
+ROOT = "SKIPSCOPE_DATA"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How one data set is found and read."""
+
+    title: str
+    channels: int
+    folders: tuple[str, ...]  # under the root, the preferred first
+    present: Callable[[Path], bool]
+    read: Callable[..., Dataset]  # the folder and, where `scaled`, the size of the images
+    expected: str
+    inside: tuple[str, ...] = ()  # further folders under a path that the user gives
+    scaled: bool = False
+
+
+def _idx(title: str, folder: str, read: Callable[[Path], Dataset]) -> Entry:
+    return Entry(title, 1, (f"{folder}/raw", folder), idx.present, read, idx.EXPECTED, inside=("raw",))
+
+
+def _cifar(title: str, layout: cifar.Layout, *folders: str) -> Entry:
+    present, read = partial(cifar.present, layout=layout), partial(cifar.read, layout=layout)
+    return Entry(title, 3, folders, present, read, layout.expected)
+
+
+def _image_folder(name: str, title: str, size: int, shorter_side: int, *folders: str, in_memory: bool = False) -> Entry:
+    def read(folder: Path, asked: int | None) -> Dataset:
+        if asked is None:
+            return files.read(folder, name, size, shorter_side, in_memory)
+        return files.read(folder, name, asked, round(asked * shorter_side / size), in_memory)
+
+    return Entry(title, 3, folders, files.present, read, files.EXPECTED, scaled=True)
+
+
+ENTRIES: dict[str, Entry] = {
+    "mnist": _idx("MNIST", "MNIST", idx.mnist),
+    "fashion-mnist": _idx("Fashion-MNIST", "FashionMNIST", idx.fashion_mnist),
+    "cifar10": _cifar("CIFAR-10", cifar.CIFAR10, "cifar-10-batches-bin", "cifar-10-batches-py"),
+    "cifar100": _cifar("CIFAR-100", cifar.CIFAR100, "cifar-100-binary", "cifar-100-python"),
+    "imagenette": _image_folder(
+        *("imagenette", "Imagenette", 64, 64),
+        *("imagenette2-64", "imagenette2-160", "imagenette2-320", "imagenette2"),
+        in_memory=True,
+    ),
+    "imagenet": _image_folder("imagenet", "ImageNet", 224, 256, "imagenet", "ILSVRC2012"),
+    "folder": _image_folder("folder", "image folder", 224, 256),
+}
+NAMES = ("digits", *ENTRIES)
+
+
+def load(spec: str, normalise: str = "default", size: int | None = None) -> Dataset:
+    """The data set that `spec` names.
+
+    normalise: default (ImageNet's constants for colour, none for grey), none, imagenet, dataset, or m1,m2,m3/s1,s2,s3.
+    size: of the images, for sets that are read from image folders.
+    """
+    name, path = _parsed(spec)
+    if name == "digits":
+        if size is not None:
+            raise InputError("digits are 8 x 8; size is for image folders")
+        return digits(path).with_normalisation(choose(normalise, name, channels=1))
+    entry = ENTRIES[name]
+    if size is not None and not entry.scaled:
+        raise InputError(f"{name} images have their own size; size is for image folders")
+    if size is not None and size < 1:
+        raise InputError(f"size: expected a positive number of pixels, got {size}")
+    normalisation = choose(normalise, name, entry.channels)
+    folder = _found(name, path)
+    data = entry.read(folder, size) if entry.scaled else entry.read(folder)
+    if name == "folder":
+        data = dataclasses.replace(data, name=f"folder {folder.resolve().name}")
+    return data.with_normalisation(normalisation)
+
+
+def load_or_digits(spec: str, normalise: str = "default", size: int | None = None) -> Dataset:
+    """The data set, or where it is not at hand the embedded digits (as they are), which say what they stand in for.
+
+    Malformed files, and a path that holds nothing, are the user's to know about and still raise.
+    """
+    try:
+        return load(spec, normalise, size)
+    except NotFound:
+        if _parsed(spec)[1] is not None:
+            raise
+        return dataclasses.replace(digits(), stands_in_for=spec)
+
+
+def root() -> Path:
+    """Where data sets are that are named without a path."""
+    if given := os.environ.get(ROOT):
+        return Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "skipscope" / "data"
+
+
+def _parsed(spec: str) -> tuple[str, str | None]:
+    name, _, path = spec.partition(":")
+    if name not in NAMES:
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"no data set '{name}'{meant} (known: {', '.join(NAMES)})")
+    if name == "folder" and not path:
+        raise InputError(f"folder needs a path: folder:PATH, where PATH holds {files.EXPECTED}")
+    return name, path or None
+
+
+def _found(name: str, path: str | None) -> Path:
+    """The folder that holds the set's files."""
+    entry = ENTRIES[name]
+    if path is not None:
+        place = Path(path).expanduser()
+        # The set's own folders first: files that lie about directly could be those of its sibling.
+        if folder := _look(entry, [place / name for name in (*entry.folders, "", *entry.inside)]):
+            return folder
+        if not place.exists():
+            raise NotFound(f"no {entry.title} files: {place} does not exist")
+        within = f", or a folder {' or '.join(entry.folders)} that holds them" if entry.folders else ""
+        raise NotFound(f"no {entry.title} files in {place}; expected {entry.expected}{within}")
+    # Not the root itself: MNIST and Fashion-MNIST have the same file names, and only their folders tell them apart.
+    places = [root() / name for name in entry.folders]
+    if folder := _look(entry, places):
+        return folder
+    remedy = f"put them there, give {name}:PATH or set {ROOT}"
+    if name not in KNOWN:
+        raise NotFound(f"no {entry.title} files under {root()}; {remedy}")
+    try:
+        download(name, root())
+    except DownloadError as error:
+        raise NotFound(f"no {entry.title} files under {root()} and the download failed ({error}); {remedy}") from error
+    if folder := _look(entry, places):
+        return folder
+    raise NotFound(f"no {entry.title} files under {root()}, though the download ended well; {remedy}")
+
+
+def _look(entry: Entry, places: list[Path]) -> Path | None:
+    return next((place for place in places if entry.present(place)), None)

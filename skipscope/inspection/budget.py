@@ -1,0 +1,74 @@
+"""Time that may be spent, and what things will cost.
+
+Costs are estimated from counts (products, operations) and from rates that are measured on this machine at the start and
+corrected by every piece of work that is done. An estimate may be off by some factor: a budget is kept roughly, and what
+does not fit is left out with its estimate.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+import torch
+
+from skipscope.errors import InputError
+from skipscope.linear import Operator
+from skipscope.spectrum import plan
+
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+TRIAL = 512  # size of the eigenproblem that is timed at the start
+VECTORS = 16  # of the block whose product is timed
+
+
+def seconds_in(text: str | float) -> float:
+    """`90`, `90s`, `5m` or `1.5h` as seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(text))
+    if not found or float(found.group(1)) <= 0:
+        raise InputError(f"budget {text}: expected a time such as 90s, 5m or 1.5h")
+    return float(found.group(1)) * UNITS[found.group(2)]
+
+
+class Budget:
+    def __init__(self, seconds: float, device: torch.device) -> None:
+        self.seconds = seconds
+        self._start = time.monotonic()
+        self._rate = _operations_per_second(device)
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self._start
+
+    @property
+    def left(self) -> float:
+        return self.seconds - self.spent
+
+    def for_operations(self, operations: float) -> float:
+        """Estimated seconds of dense linear algebra."""
+        return operations / self._rate
+
+    def for_spectrum(self, J: Operator) -> float:
+        """Estimated seconds of all singular values of every sample."""
+        cost = plan(J)
+        return self.for_operations(cost.operations) + _product_seconds(J) * cost.products / J.shape[0]
+
+    def learn(self, estimated: float, took: float) -> None:
+        """Move the rate halfway to what the last piece of work showed; short pieces show nothing."""
+        if estimated > 0 and took > 0.2:
+            self._rate *= (estimated / took) ** 0.5
+
+
+def _operations_per_second(device: torch.device) -> float:
+    matrix = torch.eye(TRIAL, dtype=torch.float64, device=device)
+    torch.linalg.eigvalsh(matrix)  # the first call loads libraries
+    start = time.perf_counter()
+    float(torch.linalg.eigvalsh(matrix)[0])  # waits for the device
+    return (4 / 3 + 1) * TRIAL**3 / (time.perf_counter() - start)
+
+
+def _product_seconds(J: Operator) -> float:
+    """Of one vector for all samples, in a block of several."""
+    vectors = torch.zeros(J.shape[0], J.shape[2], min(VECTORS, J.shape[2]), dtype=J.dtype, device=J.device)
+    start = time.perf_counter()
+    float(J.matmat(vectors).sum())
+    return (time.perf_counter() - start) / vectors.shape[2]

@@ -1,0 +1,92 @@
+"""What an inspection found, in memory or from a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skipscope.errors import InputError
+from skipscope.report import Table, write_report
+from skipscope.report.views import views
+from skipscope.runs import Decision, RunFolder, load_run
+
+if TYPE_CHECKING:
+    import xarray
+
+WHAT = "inspect"
+
+
+@dataclass(frozen=True)
+class Result:
+    """datasets: by name, each an xarray.Dataset. left_out: what did not fit, with the reason."""
+
+    datasets: Mapping[str, xarray.Dataset]
+    parameters: Mapping[str, Any]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Decision, ...] = ()
+    path: Path | None = None  # the run folder, where it has one
+    seed: int | None = None
+    device: str = "cpu"
+
+    def __getitem__(self, name: str) -> xarray.Dataset:
+        if name not in self.datasets:
+            raise InputError(f"there is no dataset '{name}'; there are {', '.join(self.datasets) or 'none'}")
+        return self.datasets[name]
+
+    @property
+    def tables(self) -> list[Table]:
+        return [table for view in views(self.datasets) for table in view.tables]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Plotly figures by name."""
+        return {name: figure for view in views(self.datasets) for name, (_, figure) in view.figures.items()}
+
+    def plot(self, name: str) -> Any:
+        """A figure by its name or the end of it: "scree", "proportions", "profile", "law"."""
+        figures = self.figures
+        found = [own for own in figures if own == name] or [own for own in figures if own.endswith(f"-{name}")]
+        if not found:
+            raise InputError(f"there is no figure '{name}'; there are {', '.join(figures) or 'none'}")
+        return figures[found[0]]
+
+    def save(self, path: Path | str) -> Path:
+        """As a run folder, which must be new or empty."""
+        with RunFolder(Path(path), WHAT, parameters=self.parameters, seed=self.seed, device=self.device) as run:
+            for name, dataset in self.datasets.items():
+                run.write_dataset(name, dataset)
+            leave_out(run, self.left_out)
+        return run.path
+
+    def report(self, path: Path | str | None = None) -> Path:
+        """report.html in the run folder, which is made at `path` where there is none yet."""
+        folder = self.path if path is None else self.save(path)
+        if folder is None:
+            raise InputError("this result is not saved yet: say where, result.report(path)")
+        return write_report(folder)
+
+    def __str__(self) -> str:
+        left_out = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
+        return "\n\n".join([*map(str, self.tables), "\n".join(left_out)]).strip()
+
+
+def leave_out(run: RunFolder, left_out: Mapping[str, str]) -> None:
+    run.record["left_out"] = dict(left_out)
+    for what, why in left_out.items():
+        run.note(f"left out: {what}: {why}")
+
+
+def load(path: Path | str) -> Result:
+    """Any run folder: of `inspect`, of a study, of the demo."""
+    saved = load_run(path)
+    return Result(
+        {name: saved.dataset(name) for name in saved.names},
+        saved.record["parameters"],
+        saved.record.get("left_out", {}),
+        saved.claims,
+        saved.path,
+        saved.record.get("seed"),
+        saved.record.get("device", "cpu"),
+    )

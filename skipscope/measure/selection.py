@@ -1,0 +1,74 @@
+"""What a measurement is made of: which units, at which samples, under which labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from skipscope.errors import InputError
+from skipscope.linear import Operator
+from skipscope.trace import Point, Span, Trunk, Unit
+
+Units = Sequence[int | str] | None  # names or indices; None for all
+Samples = int | Sequence[int] | None  # the first so many, or these; None for all
+
+
+def chosen_units(trunk: Trunk, units: Units) -> list[Unit]:
+    if not trunk.units:
+        raise InputError(f"{type(trunk.model).__name__} has no residual units to measure")
+    if isinstance(units, str):
+        raise InputError(f"units={units!r}: expected a list of names or indices")
+    return list(trunk.units) if units is None else [trunk[key] for key in units]
+
+
+def point_of(trunk: Trunk, x: Any, samples: Samples = None) -> Point:
+    """x: a batch of model inputs, or a point."""
+    point = x if isinstance(x, Point) else trunk.at(x)
+    if samples is None:
+        return point
+    indices = sample_indices(point.batch, samples)
+    if indices == list(range(point.batch)):
+        return point
+    taken = point.take(indices)
+    if taken is None:
+        raise InputError(
+            f"samples={samples}: the model can only run with all {point.batch} samples that it was traced with; trace "
+            "it with the batch that is to be measured"
+        )
+    return taken
+
+
+def sample_indices(batch: int, samples: Samples) -> list[int]:
+    """Positions in the batch."""
+    if samples is None:
+        return list(range(batch))
+    indices = list(range(samples)) if isinstance(samples, int) else list(samples)
+    if not indices or min(indices) < 0 or max(indices) >= batch:
+        raise InputError(f"samples={samples}: expected positions in a batch of {batch}, or how many of the first")
+    return indices
+
+
+def labels(units: Sequence[Unit]) -> dict[str, Any]:
+    """Coordinates of the dimension `unit`: name, kind of skip, number of the stage (-1 for none)."""
+    return {
+        "unit": [unit.name for unit in units],
+        "skip": ("unit", [unit.kind for unit in units]),
+        "stage": ("unit", [-1 if unit.stage is None else unit.stage for unit in units]),
+    }
+
+
+class Jacobians(Mapping[str, Operator]):
+    """Of spans at a point, by name; made when they are looked up: each keeps the graph of its transposed products."""
+
+    def __init__(self, spans: Sequence[Span], point: Point) -> None:
+        self._spans, self._point = {span.name: span for span in spans}, point
+
+    def __getitem__(self, name: str) -> Operator:
+        operator: Operator = self._spans[name].jacobian(self._point)  # type: ignore[attr-defined]
+        return operator
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)

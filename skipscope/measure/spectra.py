@@ -1,0 +1,151 @@
+"""The spectra of a trunk: all singular values of every unit's and every stage's Jacobian, one sample at a time.
+
+With sigma_1 >= sigma_2 >= ... the size = min(m, n) singular values of a Jacobian of n entries and m exits:
+
+value, bound        the values, and how far each may be from the exact one; NaN after the last
+largest, mean       sigma_1, and the mean of all
+share_above         the share of the values above 1.01
+share_near_one      in [0.99, 1.01], the bucket of Rothauge, Yao, Hu and Mahoney (linearised stability)
+share_below         below 0.99 but not zero
+share_zero          zero within the tolerance of `singular_values`; the four shares are of `size` and sum to 1
+zeros, ones         counts of the values that are 0 and 1 up to rounding
+zeros_at_least, ones_at_least   what is proved of them: zero rows and columns; the law of `linear.law`
+rank                size - zeros
+converged           whether every bound is within 1e-6 of the largest value
+route               how the values were found: law, gram or svd
+
+For a unit that changes the size of the state (m is not n) shares are of the min(m, n) values: the zeros that a wide or
+tall matrix has for its shape alone do not count.
+
+Cost of a unit and a sample: min(m, n) products, and a dense problem of min(m, n)^3 operations (less by the law). One
+unit and one sample are in memory at a time: 8 m n bytes and work of the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from skipscope.linear import Operator
+from skipscope.measure.selection import Jacobians, Samples, Units, chosen_units, labels, point_of, sample_indices
+from skipscope.spectrum import Spectrum, singular_values
+from skipscope.trace import Span, Trunk
+
+if TYPE_CHECKING:
+    import xarray
+
+NEAR_ONE = (0.99, 1.01)
+ACCURACY = 1e-6
+Progress = Callable[[int, int], None]  # units done, units in all
+
+QUANTITIES: dict[str, Callable[[Spectrum], Tensor]] = {
+    "largest": lambda s: s.values[:, 0],
+    "mean": lambda s: s.values.mean(1),
+    "share_above": lambda s: _share(s, s.values > NEAR_ONE[1]),
+    "share_near_one": lambda s: _share(s, (s.values >= NEAR_ONE[0]) & (s.values <= NEAR_ONE[1])),
+    "share_below": lambda s: _share(s, s.values < NEAR_ONE[0]),
+    "share_zero": lambda s: s.zeros / s.values.shape[1],
+    "zeros": lambda s: s.zeros,
+    "zeros_at_least": lambda s: s.zeros_at_least,
+    "ones": lambda s: s.ones,
+    "ones_at_least": lambda s: s.ones_at_least,
+    "rank": lambda s: s.rank,
+    "converged": lambda s: s.bound.amax(1) <= ACCURACY * s.values[:, 0],
+}
+
+
+def spectra(
+    trunk: Trunk,
+    x: Any,
+    *,
+    units: Units = None,
+    stages: bool | Sequence[int] = True,
+    route: str = "auto",
+    samples: Samples = None,
+    progress: Progress | None = None,
+) -> xarray.Dataset:
+    """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.
+
+    units: names or indices, all by default. stages: whole stages as well, after the units (coordinate `kind`): all,
+    none, or those with these indices.
+    route: "law", "gram" or "svd" for all; "auto" takes the cheapest that is accurate enough.
+    samples: how many of the first, or which of the batch; all by default.
+    """
+    point = point_of(trunk, x)
+    chosen = chosen_units(trunk, units)
+    whole = [stage for stage in trunk.stages if (stages if isinstance(stages, bool) else stage.index in stages)]
+    spans: list[Span] = [*chosen, *whole]
+    indices = sample_indices(point.batch, samples)
+    found = spectra_of(Jacobians(spans, point_of(trunk, point, samples)), route=route, progress=progress)
+    known = labels(chosen)
+    return found.assign_coords(
+        kind=("unit", ["unit"] * len(chosen) + ["stage"] * len(whole)),
+        skip=("unit", [*known["skip"][1], *("" for _ in whole)]),
+        stage=("unit", [*known["stage"][1], *(stage.index for stage in whole)]),
+        sample=indices,
+    ).assign_attrs(mode="eval", notes="; ".join(trunk.notes))
+
+
+def spectra_of(
+    operators: Mapping[str, Operator], *, route: str = "auto", progress: Progress | None = None
+) -> xarray.Dataset:
+    """The same numbers of operators with one number of samples, by name; one operator is looked up at a time."""
+    import xarray
+
+    rows: list[Spectrum] = []
+    types = set()
+    for done, name in enumerate(operators):
+        if progress is not None:
+            progress(done, len(operators))
+        operator = operators[name]
+        types.add(str(operator.dtype).removeprefix("torch."))
+        rows.append(singular_values(operator, accuracy=ACCURACY, route=None if route == "auto" else route))
+    if progress is not None:
+        progress(len(operators), len(operators))
+    longest = max(spectrum.values.shape[1] for spectrum in rows)
+    pair = ("unit", "sample")
+    data: dict[str, Any] = {
+        "value": ((*pair, "index"), _stacked(rows, lambda s: _filled(s.values, longest))),
+        "bound": ((*pair, "index"), _stacked(rows, lambda s: _filled(s.bound, longest))),
+        **{name: (pair, _stacked(rows, get)) for name, get in QUANTITIES.items()},
+        "route": (pair, numpy.array([spectrum.routes for spectrum in rows], dtype=object)),
+        "size": (("unit",), numpy.array([spectrum.values.shape[1] for spectrum in rows])),
+        "entries": (("unit",), numpy.array([spectrum.shape[2] for spectrum in rows])),
+        "exits": (("unit",), numpy.array([spectrum.shape[1] for spectrum in rows])),
+    }
+    attributes = {
+        "measure": "spectra",
+        "route": route,
+        "near_one": NEAR_ONE,
+        "accuracy": ACCURACY,
+        "dtype": ", ".join(sorted(types)),
+        "computed_in": "float64",
+    }
+    return xarray.Dataset(data, {"unit": list(operators), "sample": list(range(rows[0].shape[0]))}, attributes)
+
+
+def joined(parts: Sequence[xarray.Dataset], order: Sequence[str]) -> xarray.Dataset:
+    """Spectra that were measured one after another as one dataset, its units in the given order."""
+    import xarray
+
+    longest = max(part.sizes["index"] for part in parts)
+    padded = [part.pad(index=(0, longest - part.sizes["index"])) for part in parts]
+    together = xarray.concat(padded, "unit", combine_attrs="override")
+    return together.sel(unit=[name for name in order if name in together["unit"].values])
+
+
+def _share(spectrum: Spectrum, which: Tensor) -> Tensor:
+    """(B,) of the values that are not zero, relative to all."""
+    return (which & (spectrum.values > spectrum.tolerance[:, None])).double().mean(1)
+
+
+def _filled(values: Tensor, longest: int) -> Tensor:
+    return torch.nn.functional.pad(values, (0, longest - values.shape[1]), value=float("nan"))
+
+
+def _stacked(rows: list[Spectrum], get: Callable[[Spectrum], Tensor]) -> numpy.ndarray:
+    return torch.stack([get(spectrum) for spectrum in rows]).numpy()

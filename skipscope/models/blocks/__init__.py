@@ -1,0 +1,43 @@
+"""The blocks of residual networks, one per file, and the table that says which options name which.
+
+A new block is a subclass of `Block` and a line here; `ResNet` needs no change.
+"""
+
+from __future__ import annotations
+
+from skipscope.models.blocks.basic import Basic
+from skipscope.models.blocks.block import ACTIVATIONS, Block, BlockPlan
+from skipscope.models.blocks.bottleneck import Bottleneck
+from skipscope.models.blocks.preactivation import Preactivation
+from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
+from skipscope.models.blocks.resnext import (
+    AggregatedBasic,
+    AggregatedBottleneck,
+    AggregatedPreactivation,
+    AggregatedPreactivationBottleneck,
+    equal_cost_width,
+)
+from skipscope.models.blocks.shortcut import SHORTCUTS, Pad, Projection
+
+# (block, preactivation, more than one path)
+BLOCKS: dict[tuple[str, bool, bool], type[Block]] = {
+    ("basic", False, False): Basic,
+    ("basic", False, True): AggregatedBasic,
+    ("basic", True, False): Preactivation,
+    ("basic", True, True): AggregatedPreactivation,
+    ("bottleneck", False, False): Bottleneck,
+    ("bottleneck", False, True): AggregatedBottleneck,
+    ("bottleneck", True, False): PreactivationBottleneck,
+    ("bottleneck", True, True): AggregatedPreactivationBottleneck,
+}
+
+__all__ = [
+    "ACTIVATIONS",
+    "BLOCKS",
+    "SHORTCUTS",
+    "Block",
+    "BlockPlan",
+    "Pad",
+    "Projection",
+    "equal_cost_width",
+]

@@ -1,0 +1,88 @@
+"""What all blocks share: exit = tail(shortcut(h) + branch(h)), and the chance to leave the branch out in training.
+
+Stochastic depth (G. Huang, Y. Sun, Z. Liu, D. Sedra, K. Weinberger: Deep Networks with Stochastic Depth, ECCV 2016)
+drops the branch of a block for a whole batch with probability 1 - survival; a dropped branch is not computed. The paper
+multiplies the branch by its survival in evaluation; here it is divided by it in training, which gives the same
+expectation and leaves the evaluated network, the one that is measured, the same function of its weights as without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from skipscope.models.blocks.shortcut import shortcut_around
+
+
+def linear(h: Tensor) -> Tensor:
+    """No activation: the linear networks of the theory."""
+    return h
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "linear": linear}
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """What a network says to each of its blocks."""
+
+    before: int  # channels that enter
+    width: int  # channels of the stage; `Block.expansion` times as many leave
+    stride: int = 1
+    shortcut: str | None = "pad"  # None: no skip
+    batch_norm: bool = True
+    activation: str = "relu"
+    cardinality: int = 1
+    group_width: int = 0  # channels of one path of this stage, where there is more than one
+    survival: float = 1.0
+
+    def norm(self, channels: int) -> nn.Module:
+        return nn.BatchNorm2d(channels) if self.batch_norm else nn.Identity()
+
+    def around(self, after: int, norm: bool = True) -> nn.Module | None:
+        """The shortcut to `after` channels. What it draws must not move the draws of later blocks: see ResNet."""
+        if self.shortcut is None:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            return shortcut_around(self.before, after, self.stride, self.shortcut, norm and self.batch_norm)
+
+
+class Block(nn.Module):
+    """A subclass makes its layers and says what its branch is.
+
+    Convolutions have no bias, with batch norm (which has one) and without, so that weights and twins stay comparable.
+    """
+
+    expansion: ClassVar[int] = 1  # channels that leave, over the width of the stage
+    layers: ClassVar[int] = 2  # with weights, on the branch
+    norm1: nn.Module
+    shortcut: nn.Module | None
+
+    def __init__(self, plan: BlockPlan) -> None:
+        super().__init__()
+        self.activation, self.survival = ACTIVATIONS[plan.activation], plan.survival
+
+    def branch(self, h: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def tail(self, h: Tensor) -> Tensor:
+        """After the sum."""
+        return self.activation(h)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.tail(self._sum(self.shortcut, h, self.branch))
+
+    def _sum(self, shortcut: nn.Module | None, h: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        if shortcut is None:
+            return branch(h)
+        if not self.training or self.survival == 1:
+            return shortcut(h) + branch(h)
+        # Drawn on the CPU: a device would have to be waited for.
+        if torch.rand((), device="cpu").item() >= self.survival:
+            return shortcut(h)
+        return shortcut(h) + branch(h) / self.survival

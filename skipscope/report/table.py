@@ -1,0 +1,37 @@
+"""A table as text and as HTML shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as they are shown; the first `names` columns are words, the others numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    about: str = ""  # what is in it and how to read it
+    names: int = 1
+
+    def __str__(self) -> str:
+        lines = [list(self.columns), *(list(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        lines.insert(1, ["-" * width for width in widths])
+        text = [
+            "  ".join(
+                c.ljust(w) if i < self.names else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in lines
+        ]
+        return "\n".join([self.title, *(line.rstrip() for line in text)])
+
+
+def number(value: float) -> str:
+    """Three digits; a dash where there is nothing."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 or math.isinf(value) else f"{value:.1e}"

@@ -1,0 +1,66 @@
+"""Counted singular values beside the exact law."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from skipscope.report.figures import law_figure
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import View, network_of
+
+if TYPE_CHECKING:
+    import xarray
+
+ABOUT = (
+    "A unit has n outputs, z of them inactive, and r active inner ReLUs. Proved: at least z zeros, at least n - z - 2 r"
+    " ones, at most r singular values above 1 and at most r between 0 and 1; for a skip that pads with zeros, n - z "
+    "counts the outputs that the skip brings something to. Counted: by a decomposition of the whole Jacobian that "
+    "knows nothing of the law."
+)
+CAPTION = (
+    "Singular values that are exactly 1: counted against proved, as shares of n, one point a unit and sample. The law "
+    "says that no point lies below the diagonal, and that points right of 0 generically lie on it."
+)
+COLUMNS = {
+    "size": "n",
+    "inactive": "z",
+    "inner_active": "r",
+    "ones_at_least": "ones proved",
+    "ones": "ones",
+    "zeros_at_least": "zeros proved",
+    "zeros": "zeros",
+    "above": "above 1",
+    "below": "between",
+}
+
+
+def law_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    return View([_summary(datasets), _units(datasets)], {"law": (CAPTION, law_figure(datasets))})
+
+
+def _summary(datasets: Mapping[str, xarray.Dataset]) -> Table:
+    """One row a network, which may be spread over several datasets."""
+    counts: dict[str, list[int]] = {}
+    for name, data in datasets.items():
+        row = counts.setdefault(network_of(name, data), [0, 0, 0, 0])
+        generic = data["generic"] == 1
+        equal = generic & (data["ones"] == data["ones_at_least"])
+        found = (data["size"].notnull(), generic, equal, data["violated"].any("bound"))
+        for place, which in enumerate(found):
+            row[place] += int(which.sum())
+    rows = [[network, *map(str, row)] for network, row in counts.items()]
+    columns = ["network", "pairs of unit and sample", "with 2 r < n - z", "of them equal", "contradicting a bound"]
+    return Table("The exact law", columns, rows, ABOUT)
+
+
+def _units(datasets: Mapping[str, xarray.Dataset]) -> Table:
+    rows = []
+    for name, data in datasets.items():
+        means = data[list(COLUMNS)].mean("sample")
+        for unit in data["unit"].values:
+            here = means.sel(unit=unit)
+            remark = str(data["reason"].sel(unit=unit).item()) or str(data["skip"].sel(unit=unit).item())
+            rows.append([network_of(name, data), str(unit), remark, *(number(float(here[key])) for key in COLUMNS)])
+    columns = ["network", "unit", "skip, or why there is no law", *COLUMNS.values()]
+    return Table("The exact law, unit by unit", columns, rows, "Means over the samples.", names=3)

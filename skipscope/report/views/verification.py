@@ -1,0 +1,34 @@
+"""The Jacobian test and the adjoint test of every unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import View, titled
+
+if TYPE_CHECKING:
+    import xarray
+
+ABOUT = (
+    "Is the Jacobian the derivative of the unit, and its transpose its transpose? r0 = |f(h + e d) - f(h)| must fall "
+    "with slope 1 in e, r1 = |f(h + e d) - f(h) - e J d| with slope 2 or, where no kink is crossed, to rounding."
+)
+
+
+def verification_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    tables = []
+    for data in datasets.values():
+        rows = [
+            [
+                str(unit),
+                "yes" if bool(data["passed"].sel(unit=unit)) else "NO",
+                str(data["seen"].sel(unit=unit).item()),
+                *(number(float(data[key].sel(unit=unit))) for key in ("slope_zeroth", "slope_first", "adjoint_error")),
+            ]
+            for unit in data["unit"].values
+        ]
+        columns = ["unit", "passed", "seen", "slope of r0", "slope of r1", "adjoint error"]
+        tables.append(Table(titled("Tests of the linearisation", data), columns, rows, ABOUT, names=3))
+    return View(tables)

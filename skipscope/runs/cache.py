@@ -1,0 +1,30 @@
+"""Things that are costly to make and determined by what they are made from, kept between runs.
+
+The key is a hash of everything that determines the thing, so a wrong hit is not possible and nothing ever has to be
+invalidated: delete the folder whenever you like.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from skipscope.runs.files import plain
+
+
+def cache_root() -> Path:
+    """SKIPSCOPE_CACHE, or skipscope in the user's cache folder."""
+    own = os.environ.get("SKIPSCOPE_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skipscope"
+
+
+def key_of(content: Mapping[str, Any]) -> str:
+    """The same for the same content, whatever the order of its keys."""
+    text = json.dumps(plain(dict(content)), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

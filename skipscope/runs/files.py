@@ -1,0 +1,69 @@
+"""Files that are there whole or not at all, and what goes into them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skipscope.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def as_json(content: Any) -> str:
+    return json.dumps(plain(content), indent=2, allow_nan=False)
+
+
+def plain(content: Any) -> Any:
+    """As JSON takes it: tuples as lists, NumPy's and torch's numbers as Python's, what is not finite as null."""
+    if isinstance(content, Mapping):
+        return {str(key): plain(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [plain(value) for value in content]
+    if content is None or isinstance(content, (str, bool, int)):
+        return content
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if hasattr(content, "tolist"):
+        return plain(content.tolist())
+    if isinstance(content, os.PathLike):
+        return os.fspath(content)
+    raise TypeError(f"{type(content).__name__} has no place in a JSON document")
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """The whole file or none. The suffix stays: some writers choose their format by it."""
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another --out folder") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read_dataset(path: Path) -> xarray.Dataset:
+    """A dataset of a run folder, in memory."""
+    import xarray
+
+    try:
+        return xarray.load_dataset(path, engine="h5netcdf")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a dataset: {str(error).splitlines()[0]}") from error
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

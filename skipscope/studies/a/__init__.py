@@ -1,0 +1,1 @@
+"""Li, Papyan: Residual Alignment: Uncovering the Mechanisms of Residual Networks."""

@@ -1,0 +1,1 @@
+"""Li, Jiao, Han, Weissman: Demystifying ResNet."""

@@ -1,0 +1,298 @@
+"""The claims of paper B, with the rules that decide them.
+
+A network of shortcut depth n has R units of n layers; its depth is n R. M is S^XX - S^YX of whitened inputs X and
+targets Y. cond is the largest over the smallest absolute eigenvalue of the Hessian; log10 cond in B6, B7 and B20 takes
+the 10th percentile in place of the smallest, as the paper does. "Excess loss" is the final loss minus the best that a
+linear map can do. Of trained or randomly initialised networks a quantity has one value a seed, unless its note differs.
+"""
+
+from __future__ import annotations
+
+from skipscope.runs.claims import Claim, Criterion
+
+LARGE = ("full", "paper")
+TUNED = Criterion("best learning rates on the edge of their grid", "==", 0.0)
+
+CLAIMS = (
+    Claim(
+        "B1",
+        "B",
+        "With shortcuts of depth 2 and zero weights the Hessian is block diagonal, with blocks made of M alone.",
+        "closed form against automatic differentiation, for several activations",
+        "B.theorem2",
+        criteria=(Criterion("largest difference of Hessian and block form", "<=", 1e-12),),
+    ),
+    Claim(
+        "B2",
+        "B",
+        "With shortcuts of depth 2 the condition number at zero is that of M, at every depth.",
+        "condition number of the Hessian for R = 1 to 16",
+        "B.theorem2",
+        criteria=(
+            Criterion("relative spread of cond(H) over R", "<=", 1e-8),
+            Criterion("relative difference of cond(H) and cond(M)", "<=", 1e-8),
+            Criterion("cond(H) on MNIST with 10 components", "within", (1.49065, 1.49075)),
+        ),
+        note=(
+            "M depends on the signs of the principal components: in descending order, each with its largest entry "
+            "positive, cond is 1.4907; over all signs it ranges from 1.408 to 1.634."
+        ),
+    ),
+    Claim(
+        "B3",
+        "B",
+        "With shortcuts of depth 1 the Hessian at zero has its own closed form, and its condition number explodes.",
+        "closed form against automatic differentiation; slope of log cond(H) over log R up to R = 32",
+        "B.theorem2",
+        criteria=(
+            Criterion("largest difference of Hessian and form for n = 1", "<=", 1e-12),
+            Criterion("slope of log cond(H) over log R, n = 1", ">=", 0.8),
+        ),
+    ),
+    Claim(
+        "B4",
+        "B",
+        "With shortcuts of depth 3 or more zero is a stationary point of order n - 1: gradient and Hessian vanish.",
+        "norm of the Hessian; slope of log |L(t u) - L(0)| over log t",
+        "B.theorem2",
+        criteria=(
+            Criterion("norm of the Hessian at zero, n >= 3", "==", 0.0),
+            Criterion("slope of log |L(t u) - L(0)| over log t, minus n", "within", (-0.05, 0.05), exact=True),
+        ),
+        note="A member is a shortcut depth.",
+    ),
+    Claim(
+        "B5",
+        "B",
+        "Networks with ReLUs in the middle follow theorem 2.",
+        "condition number at 0.01 Xavier weights against the formula; Hessian at exact zero",
+        "B.theorem2",
+        criteria=(),
+        note=(
+            "with the true ReLU, differentiation at exact zero gives a Hessian of 0, and near zero the blocks depend "
+            "on the activation pattern; the paper's smoothed ReLU is consistent by construction"
+        ),
+    ),
+    Claim(
+        "B6",
+        "B",
+        "At initialisation the condition number of 2-shortcut networks is constant in depth; that of plain networks "
+        "grows, fastest with Xavier weights.",
+        "log10 cond at initialisation against depth, 10 runs (figure 4)",
+        "B.initial",
+        criteria=(
+            Criterion("range of log10 cond over depth, 2-shortcut", "<=", 0.05),
+            Criterion("smallest step of mean log10 cond over depth, orthogonal", ">", 0.0),
+            Criterion("smallest step of mean log10 cond over depth, Xavier", ">", 0.0),
+            Criterion("log10 cond at depth 16, Xavier - orthogonal", ">=", 1.0),
+        ),
+        seeds=10,
+        note="Means are over runs. Values above 1e14 are float64 noise and masked.",
+    ),
+    Claim(
+        "B7",
+        "B",
+        "2-shortcut networks are better conditioned at every loss on the way; orthogonal ones end up alike.",
+        "log10 cond on a grid of losses, depth 16 (figure 5)",
+        "B.dynamics",
+        criteria=(
+            Criterion("largest log10 cond, 2-shortcut - others, losses above 1", "<", 0.0),
+            Criterion("largest log10 cond, 2-shortcut - others, every loss", "<", 0.0),
+            Criterion("|log10 cond, 2-shortcut - orthogonal| at the end", "<=", 0.5),
+        ),
+        seeds=3,
+        note="The second is the strong form: it failed at low losses at depth 8 (1e4.4 against 1e3.1).",
+    ),
+    Claim(
+        "B8",
+        "B",
+        "2-shortcut networks meet points of lower index on their way.",
+        "share of negative eigenvalues on a grid of losses, depth 16 (figure 6, left)",
+        "B.dynamics",
+        criteria=(Criterion("largest index, 2-shortcut - orthogonal, on the loss grid", "<", 0.0),),
+        seeds=3,
+    ),
+    Claim(
+        "B9",
+        "B",
+        "The index drops where the gradient peaks.",
+        "epoch of the steepest drop of the index against epoch of the largest gradient (figure 6, right)",
+        "B.dynamics",
+        criteria=(Criterion("|epoch of index drop - of gradient peak| / epochs to convergence", "<=", 0.1),),
+        seeds=3,
+    ),
+    Claim(
+        "B10",
+        "B",
+        "Deep linear networks with 2-shortcuts still reach the optimum; plain ones with Xavier weights do not.",
+        "log10 excess loss at the best learning rate of a grid, by depth (figure 7, left)",
+        "B.learning",
+        criteria=(
+            Criterion("largest log10 excess loss over depths, 2-shortcut", "<=", -3.0),
+            Criterion("largest log10 excess loss from depth 16 on, 2-shortcut - orthogonal", "<=", -0.3),
+            Criterion("log10 excess loss at depth 32, Xavier", ">", -1.5),
+        ),
+        controls=(TUNED,),
+        seeds=3,
+        note="At depth 4 the 1-shortcut network was the best.",
+    ),
+    Claim(
+        "B11",
+        "B",
+        "2-shortcut networks take larger learning rates.",
+        "best learning rate by depth (figure 7, right)",
+        "B.learning",
+        criteria=(Criterion("smallest ratio of best learning rates from depth 16 on, 2-shortcut / others", ">=", 3.0),),
+        controls=(TUNED,),
+        seeds=3,
+    ),
+    Claim(
+        "B12",
+        "B",
+        "With ReLUs in the middle, 2-shortcut networks improve with depth and plain ones fail.",
+        "best final loss by depth up to 64 (figure 8)",
+        "B.learning",
+        criteria=(
+            Criterion("largest ratio of best loss to that of the next smaller depth, 2-shortcut", "<", 1.0),
+            Criterion("best loss at depth 64, Xavier / 2-shortcut", ">=", 3.0),
+            Criterion("best loss at depth 64, orthogonal / 2-shortcut", ">=", 3.0),
+        ),
+        seeds=3,
+    ),
+    Claim(
+        "B13",
+        "B",
+        "3-shortcut networks are harder to train than 2-shortcut ones.",
+        "ratio of final losses of linear networks, learning rate tuned for each shortcut depth",
+        "B.learning",
+        criteria=(Criterion("smallest ratio of final losses over depths, 3-shortcut / 2-shortcut", ">=", 3.0),),
+        seeds=3,
+        note="Networks with ReLUs in the middle are reported besides: unequal numbers of ReLUs do not compare.",
+    ),
+    Claim(
+        "B14",
+        "B",
+        "Deeper networks end with smaller weights.",
+        "slope of log mean |W|_F over log depth after training (figures 2 and 3)",
+        "B.norms",
+        criteria=(
+            Criterion("slope of log mean |W|_F over log depth, linear", "<=", -0.25),
+            Criterion("slope of log mean |W|_F over log depth, ReLU-mid", "<=", -0.25),
+        ),
+        seeds=3,
+        note="About -0.38 was seen for both; theorem 1 says -0.5.",
+    ),
+    Claim(
+        "B15",
+        "B",
+        "Lemma 1: one unit moves one point and no other, with weights of a given norm.",
+        "errors of equations 13 and 14",
+        "B.theorem1",
+        criteria=(
+            Criterion("largest error of equation 13", "<=", 1e-12),
+            Criterion("largest error of equation 14", "<=", 1e-12),
+        ),
+    ),
+    Claim(
+        "B16",
+        "B",
+        "Lemma 2: points can be carried to their targets on short paths that keep their distance.",
+        "smallest distance of any two points on the way; length of the longest path",
+        "B.theorem1",
+        criteria=(
+            Criterion("smallest distance on the way / (rho / 2)", ">=", 1 - 1e-9),
+            Criterion("longest path / its bound", "<=", 1.0),
+        ),
+    ),
+    Claim(
+        "B17",
+        "B",
+        "Theorem 1: the weights of the interpolating network shrink like one over the square root of R.",
+        "largest |W|_F times the square root of R, over R",
+        "B.theorem1",
+        criteria=(Criterion("CoV of largest |W|_F sqrt(R) over R", "<=", 0.02),),
+        controls=(Criterion("largest R / smallest R", ">=", 30.0),),
+    ),
+    Claim(
+        "B18",
+        "B",
+        "Theorem 1: the constructed network interpolates.",
+        "error of every unit on exact inputs; error of the whole network in long arithmetic",
+        "B.theorem1",
+        criteria=(
+            Criterion("largest error of a unit on exact inputs", "<=", 1e-12),
+            Criterion("error end to end in long arithmetic", "<=", 1e-30),
+        ),
+        note="The composed network is unstable: float64 holds end to end for rho of 0.5 or more only.",
+    ),
+    Claim(
+        "B19",
+        "B",
+        "Of all shortcut depths only 2 gains from depths beyond 400.",
+        "CIFAR-10 test error against depth for shortcut depths 1 to 4 (figure 9)",
+        "B.shortcuts",
+        criteria=(
+            Criterion("largest step of the error over depth, shortcut 2", "<", 0.0),
+            Criterion("smallest step of the error past depth 400, shortcut 1", ">", 0.0),
+            Criterion("smallest step of the error past depth 400, shortcut 3", ">", 0.0),
+            Criterion("smallest step of the error past depth 400, shortcut 4", ">", 0.0),
+        ),
+        seeds=3,
+        presets=LARGE,
+        note="Days of one GPU. No small network stands in for depth 400.",
+    ),
+    Claim(
+        "B20",
+        "B",
+        "1-shortcut networks from zero train like plain ones from orthogonal weights.",
+        "log10 cond at initialisation, and log10 excess loss at the best learning rate, at every depth",
+        "B.initial",
+        criteria=(
+            Criterion("largest |log10 cond, 1-shortcut - orthogonal| over depths", "<=", 0.05),
+            Criterion("largest |log10 excess loss, 1-shortcut - orthogonal| over depths", "<=", 0.3),
+        ),
+        seeds=3,
+        note="The losses differed by 1.5 orders at depth 4.",
+    ),
+    Claim(
+        "B21",
+        "B",
+        "The network of equation 3, with biases, follows theorem 2.",
+        "eigenvalues of the Hessian at zero; closed form on the weights",
+        "B.theorem2",
+        criteria=(
+            Criterion("largest difference of Hessian and block form on the weights", "<=", 1e-12),
+            Criterion("zero eigenvalues beyond those without biases, minus d R", "==", 0.0),
+        ),
+        note="The biases add d R zero eigenvalues, so that the strict condition number is infinite.",
+    ),
+    Claim(
+        "B22",
+        "B",
+        "States explode with depth at the usual initialisation, less so with batch normalisation, not from zero; "
+        "deeper networks answer with smaller branches.",
+        "slope of the log variance of states over depth; standard deviation of branch outputs of trained networks",
+        "B.norms",
+        criteria=(
+            Criterion("slope of log variance over depth, without BatchNorm", ">", 0.0),
+            Criterion("slope of log variance over depth, with - without BatchNorm", "<", 0.0),
+            Criterion("|slope of log variance over depth|, from zero", "<=", 1e-12, exact=True),
+            Criterion("slope of log branch output over log depth of the network", "<", 0.0),
+        ),
+        seeds=3,
+    ),
+    Claim(
+        "B23",
+        "B",
+        "Zero is a strict saddle for shortcuts of depth 2; shortcuts deeper than 4 are worse still.",
+        "smallest eigenvalue of the Hessian; final losses for shortcut depths 4, 5 and 6",
+        "B.theorem2",
+        criteria=(
+            Criterion("smallest eigenvalue at zero, n = 2", "<", 0.0),
+            Criterion("|smallest eigenvalue + largest singular value of M|", "<=", 1e-12),
+            Criterion("final loss, 5-shortcut / 4-shortcut", ">=", 1.0),
+            Criterion("final loss, 6-shortcut / 4-shortcut", ">=", 1.0),
+        ),
+        seeds=3,
+    ),
+)

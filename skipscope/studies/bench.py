@@ -1,0 +1,55 @@
+"""What a study works on: its run folder, its data, and networks that are trained once and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skipscope.data import Dataset, load, load_or_digits
+from skipscope.runs import RunFolder
+from skipscope.training import Settings
+from skipscope.training.networks import Network, Trained, trained
+
+if TYPE_CHECKING:
+    import xarray
+
+Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
+
+
+class Bench:
+    def __init__(
+        self, study: str, run: RunFolder, *, preset: str, seed: int, device: str, progress: Progress | None = None
+    ) -> None:
+        self.run, self.preset, self.seed, self.device = run, preset, seed, device
+        self._study = study  # its short name
+        self._progress = progress or (lambda what, done, total: None)
+
+    def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
+        """data/STUDY-NAME.nc, or data/STUDY.nc where the name is empty; computed unless the run has it already."""
+        return self.run.part("-".join(filter(None, (self._study, name))), compute)
+
+    def data(self, spec: str) -> Dataset:
+        """A data set; the embedded digits where it is not found, up to the preset `quick`, and the run says so."""
+        if self.preset not in ("smoke", "quick"):
+            return load(spec)
+        data = load_or_digits(spec)
+        if data.stands_in_for:
+            self.run.note(f"{data.stands_in_for} was not found: the embedded digits stand in for it")
+        return data
+
+    def trained(self, model: str, data: Dataset, settings: Settings, *, seed: int) -> Trained:
+        """A network by its name, from this run, from the cache, or trained now."""
+        network = Network(model, data, settings, seed, self.device)
+        return trained(network, self.run, self.steps(f"training {network.title}"))
+
+    def steps(self, what: str) -> Callable[[int, int], None]:
+        """Progress of one thing that is done: called with how much of it is done and how much there is."""
+        return lambda done, total: self._progress(what, done, total)
+
+    def note(self, text: str) -> None:
+        self.run.note(text)
+
+    @staticmethod
+    def file(path: str) -> Path | None:
+        return Path(path) if path else None

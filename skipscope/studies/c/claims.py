@@ -1,0 +1,221 @@
+"""The claims of paper C, with the rules that decide them.
+
+PlainNet, ResNet and ResNeXt are the same network without skips, with them, and with several paths a branch. cond is a
+condition number, of a weight or of the hidden states of a batch; numerically infinite at 1 / (eps times the largest
+dimension) or above. Quantities that span orders of magnitude are logarithms, so that a mean means something. Of trained
+networks a quantity has one value a seed.
+"""
+
+from __future__ import annotations
+
+from skipscope.runs.claims import Claim, Criterion
+
+LARGE = ("full", "paper")
+
+CLAIMS = (
+    Claim(
+        "C1",
+        "C",
+        "A very deep PlainNet does not train.",
+        "train accuracy at the best learning rate of a grid",
+        "C.accuracy",
+        criteria=(Criterion("train accuracy, PlainNet", "<=", 0.35),),
+        controls=(Criterion("train accuracy, ResNet", ">=", 0.95),),
+        seeds=3,
+    ),
+    Claim(
+        "C2",
+        "C",
+        "ResNeXt is better than ResNet.",
+        "difference of test accuracies, seed by seed",
+        "C.accuracy",
+        criteria=(Criterion("test accuracy, ResNeXt - ResNet", ">", 0.0),),
+        seeds=3,
+        presets=LARGE,
+        note="The paper has 0.14 to 1.16 points: too little for small networks to show.",
+    ),
+    Claim(
+        "C3",
+        "C",
+        "The weights of PlainNet are worse conditioned.",
+        "median log10 cond over layers, same shapes and same reduction",
+        "C.weights",
+        criteria=(Criterion("median log10 cond of weights, PlainNet - ResNet", ">=", 0.5),),
+        seeds=3,
+    ),
+    Claim(
+        "C4",
+        "C",
+        "The condition number of PlainNet's weights grows with depth.",
+        "rank correlation of layer and cond of its weight",
+        "C.weights",
+        criteria=(Criterion("Spearman of layer and cond of weights, PlainNet", ">=", 0.5),),
+        controls=(Criterion("|Spearman of layer and cond of weights|, ResNet", "<", 0.3),),
+        seeds=3,
+    ),
+    Claim(
+        "C5",
+        "C",
+        "The hidden states of PlainNet are singular in its early layers.",
+        "layers whose hidden states have a unit that is zero for the whole batch, or a smallest singular value of 0",
+        "C.hidden",
+        criteria=(Criterion("share of layers with infinite cond of hidden states, PlainNet", ">=", 0.3),),
+        controls=(Criterion("layers after the first with infinite cond of hidden states, ResNet", "==", 0.0),),
+        seeds=3,
+        note=(
+            "In small networks it comes from units that die during training, not from depth as in the paper's theory; "
+            "and the figures (infinite early, finite late) have the opposite order to that theory."
+        ),
+    ),
+    Claim(
+        "C6",
+        "C",
+        "The condition number of ResNet's hidden states is high early and then falls.",
+        "cond of hidden states at layer 1 over the median of the other layers",
+        "C.hidden",
+        criteria=(Criterion("log10 cond of hidden states, layer 1 / median of the rest, ResNet", ">=", 2.0),),
+        seeds=3,
+    ),
+    Claim(
+        "C7",
+        "C",
+        "With linear units the same order holds.",
+        "cond of PlainNet's first hidden states; cond of hidden states at the last block; cond of weights",
+        "C.linear",
+        criteria=(
+            Criterion("log10 cond / numerical infinity, first hidden states, PlainNet", ">=", 0.0),
+            Criterion("log10 cond of hidden states at the last block, PlainNet / ResNet", ">=", 3.0),
+            Criterion("median log10 cond of weights, PlainNet - ResNet", ">", 0.0),
+        ),
+        seeds=3,
+        note="A small network shows the hidden states' ratio, and the weights in the other order.",
+    ),
+    Claim(
+        "C8",
+        "C",
+        "Activations, weights and gradients of PlainNet blow up at layer 1 and are moderate at the last layer but one, "
+        "with ReLUs and with linear units.",
+        "99th percentile of absolute values, PlainNet over ResNet",
+        "C.histograms",
+        criteria=tuple(
+            criterion
+            for units in ("ReLU", "linear")
+            for what in ("activations", "weights", "gradients")
+            for criterion in (
+                Criterion(f"log10 p99 of {what}, PlainNet / ResNet, layer 1, {units}", ">=", 2.0),
+                Criterion(
+                    f"log10 p99 of {what}, PlainNet / ResNet, last layer but one, {units}", "within", (-1.0, 1.0)
+                ),
+            )
+        ),
+        seeds=3,
+        note="The paper does not say whether its networks have batch normalisation: measured with and without it.",
+    ),
+    Claim(
+        "C9",
+        "C",
+        "Theorem 1: a deep product of commuting weights collapses onto one direction.",
+        "cosine of the last state and the common leading eigenvector, 60 layers",
+        "C.theorems",
+        criteria=(Criterion("cosine of last state and leading eigenvector", ">=", 0.999),),
+        controls=(Criterion("largest eigenvalue ratio", "<=", 0.8),),
+        note="It takes commuting symmetric weights with the same leading direction in every layer.",
+    ),
+    Claim(
+        "C10",
+        "C",
+        "Theorem 2: a residual network's last state is close to approximation 16.",
+        "relative error of the approximation in generic cases",
+        "C.theorems",
+        criteria=(Criterion("relative error of approximation 16", "<=", 0.1),),
+        note=(
+            "A member is a case. The exact sum before it holds; the approximation holds only where the residual "
+            "network itself collapses, elsewhere its error is 0.84 to 1."
+        ),
+    ),
+    Claim(
+        "C11",
+        "C",
+        "Skips keep the states of a deep linear network with random weights well conditioned.",
+        "log10 cond of the product of I + s W2 W1 against the branch's scale s",
+        "C.theorems",
+        criteria=(Criterion("log10 cond / numerical infinity, He scale", "<", 0.0),),
+        controls=(
+            Criterion("log10 cond / numerical infinity, without skips", ">=", 0.0),
+            Criterion("log10 cond / numerical infinity, a tenth of He scale", "<", 0.0),
+        ),
+        note="True for small branches only: with 110 units at He scale cond is 1e18 with skips as without.",
+    ),
+    Claim(
+        "C12",
+        "C",
+        "Proposition 3: the condition number of the inputs bounds how errors in them move the weights.",
+        "|dW| / |W| over cond(X) |dX| / |X|, to first order",
+        "C.theorems",
+        criteria=(Criterion("largest of left / right side / (1 + 10 cond eps)", "<=", 1.0),),
+        note="A statement about least squares, not about the generalisation of trained networks.",
+    ),
+    Claim(
+        "C13",
+        "C",
+        "Proposition 1: random weights are almost never singular.",
+        "smallest singular value of 1000 draws",
+        "C.theorems",
+        criteria=(Criterion("singular draws", "==", 0.0),),
+        controls=(Criterion("draws", ">=", 1000.0),),
+    ),
+    Claim(
+        "C14",
+        "C",
+        "Better conditioned networks generalise better.",
+        "rank correlation of cond of hidden states with test minus train accuracy, across fully trained networks",
+        "C.accuracy",
+        criteria=(Criterion("Spearman of cond of hidden states and test - train accuracy", "<=", -0.5),),
+        controls=(
+            Criterion("networks", ">=", 10.0),
+            Criterion("smallest train accuracy", ">=", 0.99),
+        ),
+        note="The paper gives no test of it.",
+    ),
+    Claim(
+        "C15",
+        "C",
+        "Gradients are singular in PlainNet and not in residual networks.",
+        "rank over full rank of back-propagated errors and of weight gradients, median over layers",
+        "C.histograms",
+        criteria=tuple(
+            criterion
+            for what in ("errors", "weight gradients")
+            for when in ("at initialisation", "early in training")
+            for criterion in (
+                Criterion(f"rank share of {what} {when}, PlainNet", "<=", 0.5),
+                Criterion(f"rank share of {what} {when}, ResNet", ">=", 0.9),
+            )
+        ),
+        seeds=3,
+    ),
+    Claim(
+        "C16",
+        "C",
+        "A PlainNet whose weights have nearly equal singular values trains.",
+        "train accuracy from orthogonal and from He weights",
+        "C.theorems",
+        criteria=(Criterion("train accuracy, PlainNet, orthogonal weights", ">=", 0.9),),
+        controls=(Criterion("train accuracy, PlainNet, He weights", "<=", 0.35),),
+        seeds=3,
+        note="Weights that are regularised towards equal singular values are reported besides.",
+    ),
+    Claim(
+        "C17",
+        "C",
+        "A DiracNet drifts from its identity and does worse than ResNet.",
+        "drift of the identity's factor from 1, distance of last state and input, accuracy, with intervals",
+        "C.dirac",
+        criteria=(),
+        seeds=3,
+        note=(
+            "the paper takes the Dirac part for an initialisation, in a DiracNet it is there throughout training; both "
+            "parametrisations are shown"
+        ),
+    ),
+)

@@ -1,0 +1,48 @@
+"""All claims and all studies, by their names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from skipscope.errors import InputError
+from skipscope.runs import Claim
+from skipscope.studies.a.claims import CLAIMS as A
+from skipscope.studies.b.claims import CLAIMS as B
+from skipscope.studies.c.claims import CLAIMS as C
+from skipscope.studies.d.claims import CLAIMS as D
+from skipscope.studies.d.law import LAW
+from skipscope.studies.study import Study
+
+CLAIMS: tuple[Claim, ...] = (*A, *B, *C, *D)
+STUDIES: tuple[Study, ...] = (LAW,)
+PAPERS = tuple(sorted({claim.paper for claim in CLAIMS}))
+
+
+def find(name: str) -> tuple[Study, ...]:
+    """The study of this id, or all studies of the paper with this letter."""
+    if name in PAPERS:
+        studies = tuple(study for study in STUDIES if study.paper == name)
+        if not studies:
+            raise InputError(f"there is no study of paper {name} yet; there are {_listed()}")
+        return studies
+    for study in STUDIES:
+        if study.id.lower() == name.lower():
+            return (study,)
+    planned = sorted({claim.study for claim in CLAIMS if claim.study.lower() == name.lower()})
+    if planned:
+        raise InputError(f"the study {planned[0]} is not there yet; there are {_listed()}")
+    close = difflib.get_close_matches(name, [*(study.id for study in STUDIES), *PAPERS], n=1)
+    hint = f"did you mean {close[0]}? There" if close else "there"
+    raise InputError(f"no study '{name}'; {hint} are {_listed()}, and a paper's letter runs all of its studies")
+
+
+def claims_of(name: str, studies: Sequence[Study]) -> tuple[Claim, ...]:
+    """The claims that a run of `name` speaks about: of a paper all of them, of a study its own."""
+    if name in PAPERS:
+        return tuple(claim for claim in CLAIMS if claim.paper == name)
+    return tuple(claim for claim in CLAIMS if claim.study in {study.id for study in studies})
+
+
+def _listed() -> str:
+    return ", ".join(study.id for study in STUDIES)

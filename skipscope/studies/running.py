@@ -1,0 +1,83 @@
+"""Running studies into a run folder, from the settings to the verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skipscope.errors import InputError
+from skipscope.runs import Claim, Decision, RunFolder
+from skipscope.studies.bench import Bench, Progress
+from skipscope.studies.registry import claims_of, find
+from skipscope.studies.study import Study
+from skipscope.training.processes import launched
+
+
+@dataclass(frozen=True)
+class Outcome:
+    folder: Path
+    record: Mapping[str, Any]  # of run.json
+    decisions: tuple[Decision, ...]
+
+    @property
+    def failed(self) -> list[str]:
+        return [decision.id for decision in self.decisions if decision.verdict == "not reproduced"]
+
+
+def run_studies(
+    name: str,
+    out: Path,
+    *,
+    preset: str = "quick",
+    changes: Mapping[str, str] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a study (`D.law`) or all studies of a paper (`D`); changes: settings as written after --set."""
+    if launched()[1] > 1:
+        raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
+    studies = find(name)
+    settings = settings_of(studies, preset, changes or {})
+    what = f"study {name if len(name) == 1 else studies[0].id}"
+    parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}
+    folder = RunFolder(
+        out,
+        what,
+        parameters=parameters,
+        preset=preset,
+        seed=seed,
+        device=device,
+        former="resume" if resume else "refuse",
+    )
+    with folder as run:
+        evidence: dict[str, Mapping[str, Any]] = {}
+        for study in studies:
+            bench = Bench(study.name, run, preset=preset, seed=seed, device=device, progress=progress)
+            evidence.update(study.run(bench, settings[study.id]))
+        decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
+        run.write_claims(decisions)
+    return Outcome(run.path, run.record, decisions)
+
+
+def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, str]) -> dict[str, Any]:
+    """Of every study; a key that none of them has is an error."""
+    known = sorted({key for study in studies for key in study.keys})
+    unknown = [key for key in changes if key not in known]
+    if unknown:
+        raise InputError(f"no setting '{unknown[0]}' in {', '.join(s.id for s in studies)}; known: {', '.join(known)}")
+    return {study.id: study.settings(preset, changes) for study in studies}
+
+
+def _decided(
+    claim: Claim, evidence: Mapping[str, Mapping[str, Any]], preset: str, studies: tuple[Study, ...]
+) -> Decision:
+    if claim.id in evidence:
+        return claim.decide(evidence[claim.id], preset)
+    there = any(study.id == claim.study for study in studies)
+    reason = f"{claim.study} made no evidence for it" if there else f"its study {claim.study} is not there yet"
+    return claim.decide({}, preset, reason=reason)

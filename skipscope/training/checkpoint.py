@@ -1,0 +1,172 @@
+"""The whole state of a training run after an epoch, in one safetensors file.
+
+    model/NAME, momentum/NAME, hook/K       weights and buffers; momentum buffers; arrays that hooks returned
+    header: "skipscope"                     a JSON document: format, epoch, identity (settings, model, data), history,
+                                            gradient scaler, hook results without their arrays
+
+No state of a random generator is in it: randomness belongs to epochs (`randomness.py`). The file is there whole or not
+at all, and `identity` is compared before anything is taken from it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skipscope.data.dataset import Split
+from skipscope.errors import InputError
+from skipscope.runs import write_whole
+from skipscope.training.history import History
+from skipscope.training.hooks import At
+from skipscope.training.results import pack, unpack
+from skipscope.training.settings import Settings
+from skipscope.training.step import Update
+
+FORMAT = 1
+HEADER = "skipscope"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What has a state, and what the state belongs to."""
+
+    model: nn.Module
+    update: Update
+    history: History
+    hooks: Sequence[At]
+    identity: dict[str, Any]
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """By their names in the file; the run's own, not copies."""
+        named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return {
+            **{f"model/{name}": tensor.detach() for name, tensor in named.items()},
+            **{f"momentum/{name}": tensor for name, tensor in self.update.momenta.items()},
+        }
+
+    def state(self) -> State:
+        arrays: dict[str, Any] = {}
+        results = {hook.name: {str(epoch): value for epoch, value in hook.results.items()} for hook in self.hooks}
+        record = {
+            "format": FORMAT,
+            "epoch": self.history.epochs,
+            "identity": self.identity,
+            "history": self.history.to_dict(),
+            "scaler": None if self.update.scaler is None else self.update.scaler.state_dict(),
+            "hooks": pack(results, arrays),
+        }
+        tensors = {name: tensor.clone() for name, tensor in self._tensors().items()}
+        return State(tensors | {f"hook/{name}": torch.from_numpy(array) for name, array in arrays.items()}, record)
+
+    def take(self, state: State, path: Path) -> None:
+        """Go on from there: everything but the model's and the settings' own objects is replaced."""
+        self._check(state, path)
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                tensor.copy_(state.tensors[name])
+        if self.update.scaler is not None:
+            self.update.scaler.load_state_dict(state.record["scaler"])
+        vars(self.history).update(vars(History.from_dict(state.record["history"])))
+        arrays = {n.removeprefix("hook/"): t.numpy() for n, t in state.tensors.items() if n.startswith("hook/")}
+        results = unpack(state.record["hooks"], arrays)
+        for hook in self.hooks:
+            hook.results = {int(epoch): value for epoch, value in results[hook.name].items()}
+
+    def _check(self, state: State, path: Path) -> None:
+        differences = [
+            f"{name} was {before!r} and is {now!r}"
+            for name, before, now in _differences(state.record["identity"], self.identity)
+        ]
+        found = {name: list(tensor.shape) for name, tensor in state.tensors.items() if not name.startswith("hook/")}
+        expected = {name: list(tensor.shape) for name, tensor in self._tensors().items()}
+        differences += [f"{name}: shape {b} was, {n} is" for name, b, n in _differences(found, expected)]
+        kept, asked = state.record["hooks"], {hook.name: hook.epochs for hook in self.hooks}
+        for name, epochs in asked.items():
+            missing = [e for e in epochs if e <= state.record["epoch"] and str(e) not in kept.get(name, {})]
+            if name not in kept or (missing and state.record["history"]["diverged_at"] is None):
+                differences.append(f"the hook '{name}' has no result for {missing or 'any epoch'}")
+        if differences:
+            more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+            raise InputError(
+                f"{path} is a checkpoint of another training: {'; '.join(differences[:3])}{more}. "
+                "Choose another file, or delete this one to begin again"
+            )
+
+
+@dataclass(frozen=True)
+class State:
+    """A copy: the run may go on."""
+
+    tensors: dict[str, Tensor]
+    record: dict[str, Any]
+
+    def write(self, path: Path) -> None:
+        from safetensors.torch import save
+
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.tensors.items()}
+        content = save(tensors, {HEADER: json.dumps(self.record)})
+        write_whole(path, lambda temporary: temporary.write_bytes(content))
+
+    @classmethod
+    def read(cls, path: Path) -> State:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt", device="cpu") as file:
+                record = json.loads((file.metadata() or {})[HEADER])
+                state = cls({name: file.get_tensor(name) for name in file.keys()}, record)  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{path} is not a whole checkpoint of a training ({type(error).__name__}: {error}); "
+                "choose another file, or delete this one to begin again"
+            ) from error
+        if record.get("format") != FORMAT:
+            raise InputError(f"{path}: expected format {FORMAT} of a checkpoint, got {record.get('format')}")
+        return state
+
+
+class Keeper:
+    """Writes states, but not more often than every so many seconds; the last one is kept in memory until then."""
+
+    def __init__(self, path: Path | None, every: float) -> None:
+        """path None: nothing is kept."""
+        self._path = path
+        self._every = every
+        self._written = time.monotonic()
+        self._waiting: State | None = None
+
+    def offer(self, run: Run) -> None:
+        if self._path is None:
+            return
+        self._waiting = run.state()
+        if time.monotonic() - self._written >= self._every:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._path is not None and self._waiting is not None:
+            self._waiting.write(self._path)
+            self._waiting, self._written = None, time.monotonic()
+
+
+def identity(settings: Settings, model: nn.Module, split: Split, test: Split | None, test_every: int) -> dict[str, Any]:
+    """What a checkpoint must share with the run that goes on from it, as JSON gives it back."""
+    found = {
+        **asdict(settings),
+        "model": type(model).__name__,
+        "training data": split.digest(),
+        "test data": None if test is None else test.digest(),
+        "test_every": test_every,
+    }
+    return json.loads(json.dumps(found))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    names = [*before, *(name for name in now if name not in before)]
+    return [(name, before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)]

@@ -1,0 +1,28 @@
+"""All measurements on all the small networks: none fails, no bound of the law is violated."""
+
+from __future__ import annotations
+
+import pytest
+
+from skipscope.measure import law, spectra, state_conditions, verification, weight_conditions
+from tests.trace.nets import CASES
+from tests.trace.test_cases import inputs, traced
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.units])
+def test_works_on_every_trunk(name: str) -> None:
+    model, trunk = traced(name)
+    point = trunk.at(inputs(CASES[name], 3))
+    names = [unit.name for unit in trunk.units]
+    found = spectra(trunk, point)
+    assert found["unit"].values.tolist() == [*names, *(stage.name for stage in trunk.stages)]
+    shares = sum(found[f"share_{share}"] for share in ("above", "near_one", "below", "zero"))
+    assert shares.values == pytest.approx(1)
+    counted = law(trunk, point)
+    assert not counted["violated"].any()
+    for unit in names:
+        here = counted.sel(unit=unit)
+        assert (here["reason"].item() == "") == bool(here["ones"].notnull().all())
+    assert verification(trunk, point)["passed"].all()
+    assert state_conditions(trunk, point).sizes["state"] == len(names) + 1
+    assert weight_conditions(model).sizes["parameter"] == sum(p.dim() > 1 for p in model.parameters())

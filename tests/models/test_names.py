@@ -1,0 +1,106 @@
+"""skipscope:NAME."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.models import build, resolve
+from skipscope.models.names import FAMILIES, INPUTS, parse
+
+CIFAR = {"input_channels": 3, "classes": 10, "input_shape": (3, 32, 32)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet56-cifar", {"depth": 56, **CIFAR}),
+        ("resnet110-cifar-projection", {"depth": 110, "shortcut": "projection", **CIFAR}),
+        ("preresnet164-cifar-bottleneck", {"depth": 164, "preactivation": True, "block": "bottleneck", **CIFAR}),
+        (
+            "plainnet110-mnist",
+            {"depth": 110, "skips": False, "input_channels": 1, "classes": 10, "input_shape": (1, 28, 28)},
+        ),
+        ("resnext29-cifar-bottleneck-c8", {"depth": 29, "block": "bottleneck", "cardinality": 8, **CIFAR}),
+        (
+            "resnext29-cifar-bottleneck-w4-c32-d4",
+            {
+                "depth": 29,
+                "block": "bottleneck",
+                "channels": (64, 128, 256),
+                "cardinality": 32,
+                "group_width": 4,
+                **CIFAR,
+            },
+        ),
+        ("resnet20-cifar100-w2", {"depth": 20, "channels": (32, 64, 128), **CIFAR, "classes": 100}),
+        ("resnet20-cifar-n4", {"depth": 20, "channels": (4, 8, 16), **CIFAR}),
+        ("resnet20-cifar-linear-nonorm", {"depth": 20, "activation": "linear", "batch_norm": False, **CIFAR}),
+    ],
+)
+def test_a_name_stands_for_options(name: str, options: dict[str, Any]) -> None:
+    assert parse(name) == options
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_built(family: str) -> None:
+    with torch.device("meta"):
+        net = build(f"{family}8-digits")
+        assert net(torch.empty(2, 1, 8, 8)).shape == (2, 10)
+    assert net.skips == ("plain" not in family)
+    assert net.preactivation == family.startswith("pre")
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_every_input_gets_its_batch(kind: str) -> None:
+    source = resolve(f"skipscope:resnet8-{kind}")
+    shape, classes = INPUTS[kind]
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.shape == (2, *shape)
+    assert source.model(source.batch).shape == (2, classes)
+    assert not source.model.training
+    assert str(source) == f"skipscope resnet8-{kind}, random weights"
+
+
+def test_digits_go_through_three_stages() -> None:
+    net = build("resnet20-digits").eval()
+    h = net.stem(torch.zeros(2, 1, 8, 8))
+    shapes = [(h := stage(h)).shape[1:] for stage in (net.stage1, net.stage2, net.stage3)]
+    assert shapes == [(16, 8, 8), (32, 4, 4), (64, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resent56-cifar", "no family 'resent'; did you mean resnet.*families: resnet, preresnet, plainnet"),
+        ("vgg16-cifar", r"no family 'vgg' \(families"),
+        ("resnet-cifar", "no depth after 'resnet'"),
+        ("resnet56", "no input .*inputs: cifar, cifar100, mnist, digits, imagenette"),
+        ("resnet56-cifer", "no input 'cifer'; did you mean cifar"),
+        ("resnet56-cifar-projektion", "no option 'projektion'; did you mean projection"),
+        ("resnet56-cifar-z8", "no option 'z8'.*options: projection, bottleneck, linear, nonorm, wK, nK, cK, dK"),
+        ("resnet56-cifar-w0", "at least 1"),
+        ("resnet56-cifar-n3", "does not divide the 16 channels"),
+        ("resnet56-cifar-w2-n2", "channels a second time"),
+        ("resnet56-cifar-c8", "use resnext"),
+        ("resnet56-cifar-w2-w3", "channels a second time"),
+        ("resnext20-cifar-c8-c4", "cardinality a second time"),
+        ("plainnet56-cifar-projection", "no shortcuts"),
+        ("resnet55-cifar", "such as 50 or 56, got 55"),
+        ("resnet32-cifar-bottleneck", r"9 n \+ 2"),
+        ("", "no family"),
+        ("resnet56-cifar-", "no option ''"),
+    ],
+)
+def test_a_wrong_name_says_what_is_allowed(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(name)
+
+
+def test_text_is_refused() -> None:
+    with pytest.raises(InputError, match="language model"):
+        resolve("skipscope:resnet8-digits", text="hello")

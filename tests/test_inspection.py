@@ -1,0 +1,148 @@
+"""`ss.inspect` and `skipscope inspect`: all measurements on any model, within a budget."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+import xarray
+from torch import Tensor, nn
+
+import skipscope as ss
+from skipscope.cli import main
+from skipscope.errors import InputError
+from skipscope.inspection.budget import Budget, seconds_in
+from skipscope.inspection.inspecting import steps
+from skipscope.inspection.result import Result
+from skipscope.models import build
+
+SMALL = "resnet8-digits-n8"
+
+
+class Wide(nn.Module):
+    """One small unit and one whose full spectrum is out of reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = nn.Linear(8, 8)
+        self.widen = nn.Linear(8, 30_000)
+        self.a, self.b = nn.Linear(30_000, 2), nn.Linear(2, 30_000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.widen(x + torch.tanh(self.small(x)))
+        return h + self.b(torch.tanh(self.a(h)))
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    torch.manual_seed(0)
+    return ss.inspect(build(SMALL), torch.randn(2, 1, 8, 8), budget="5m")
+
+
+def test_all_there_is_comes_out(result: Result) -> None:
+    assert set(result.datasets) == {"profile", "verification", "states", "weights", "spectra", "law"}
+    assert result.left_out == {}
+    spectra = result["spectra"]
+    assert list(spectra["unit"].values) == ["stage1.0", "stage2.0", "stage3.0"]
+    assert bool((result["verification"]["passed"] == 1).all())
+    assert {"matrix", "hosvd"} <= set(result["weights"])
+    with pytest.raises(InputError, match="there are profile"):
+        result["curvature"]
+
+
+def test_spectra_that_were_joined_are_those_of_one_measurement() -> None:
+    torch.manual_seed(1)
+    model, x = build("resnet14-digits-n8"), torch.randn(2, 1, 8, 8)
+    found = ss.inspect(model, x)["spectra"]
+    together = ss.spectra(ss.trace(model, x), x)
+    assert list(found["unit"].values) == list(together["unit"].values)
+    for name in together.data_vars:
+        if together[name].dtype != object:
+            numpy.testing.assert_allclose(found[name], together[name], rtol=1e-9, atol=1e-9, err_msg=str(name))
+
+
+def test_it_is_saved_read_again_and_drawn(result: Result, tmp_path: Path) -> None:
+    path = result.report(tmp_path / "run")
+    text = path.read_text()
+    for title in ("Profile", "Spectra", "The exact law", "Condition numbers of weights", "Tests of the linearisation"):
+        assert title in text
+    again = ss.load(tmp_path / "run")
+    assert set(again.datasets) == set(result.datasets)
+    xarray.testing.assert_equal(again["spectra"], result["spectra"])
+    for name in ("scree", "proportions", "profile", "law"):
+        assert again.plot(name).data
+    with pytest.raises(InputError, match="there is no figure 'alignment'"):
+        again.plot("alignment")
+    assert "stage1.0" in str(again)
+    with pytest.raises(InputError, match="not saved yet"):
+        result.report()
+
+
+def test_what_does_not_fit_is_left_out_with_the_reason_and_its_largest_values_are_there() -> None:
+    torch.manual_seed(0)
+    result = ss.inspect(Wide(), torch.randn(2, 8), budget="60s")
+    assert list(result["spectra"]["unit"].values) == ["small"]
+    leading = result["leading"]
+    assert leading.sizes["unit"] == 1
+    assert bool(leading["converged"].all())
+    (what,) = [what for what in result.left_out if what.startswith("all singular values of")]
+    assert "GiB" in result.left_out[what] or "would take" in result.left_out[what]
+
+
+def test_a_budget_that_is_used_up_ends_it() -> None:
+    torch.manual_seed(0)
+    model, x = build(SMALL).eval(), torch.randn(2, 1, 8, 8)
+    made: dict[str, xarray.Dataset] = {}
+    left_out = dict(steps(ss.trace(model, x), x, 1e-9, seed=0, progress=None, keep=made.__setitem__))
+    assert "spectra" not in made
+    assert {"profile", "all singular values of stage1.0"} <= set(left_out)
+    assert "used up" in left_out["profile"]
+
+
+def test_a_model_without_units_says_so() -> None:
+    with pytest.raises(InputError, match="no residual units"):
+        ss.inspect(nn.Linear(3, 3), torch.randn(2, 3))
+
+
+def test_a_budget_is_read_and_its_estimates_follow_what_was_seen() -> None:
+    assert [seconds_in(text) for text in ("90", "90s", "1.5m", "2h", 30.0)] == [90, 90, 90, 7200, 30]
+    for wrong in ("", "soon", "-3", "0", "5 days"):
+        with pytest.raises(InputError, match="such as 90s"):
+            seconds_in(wrong)
+    budget = Budget(60, torch.device("cpu"))
+    before = budget.for_operations(1e9)
+    budget.learn(estimated=1.0, took=4.0)
+    assert budget.for_operations(1e9) == pytest.approx(2 * before)
+
+
+def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["skipscope", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    return left.value.code if isinstance(left.value.code, int) else 0
+
+
+def test_the_command_writes_a_run_folder_with_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("inspect", f"skipscope:{SMALL}", "--data", "digits", "--samples", 3)
+    assert run_command(monkeypatch, *arguments) == 0
+    captured = capsys.readouterr()
+    assert "random weights" in captured.out
+    assert "Spectra" in captured.out
+    folder = Path("runs") / f"inspect-skipscope-{SMALL}"
+    record = json.loads((folder / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["parameters"]["source"]["input"] == "3 test images of digits"
+    assert (folder / "report.html").is_file()
+    assert run_command(monkeypatch, *arguments, "--json", "--budget", "90s") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["folder"] == f"{folder}-2"
+    assert document["measured"]["profile"]["dims"]["sample"] == 3
+    assert run_command(monkeypatch, *arguments, "--budget", "soon") == 2
+    assert capsys.readouterr().err.startswith("error: budget soon")
