@@ -3,7 +3,7 @@
 from skipscope.errors import InputError, SkipscopeError, TraceError
 from skipscope.inspection import Result, inspect, load
 from skipscope.linear import Dense, Jacobian, Operator, verify
-from skipscope.measure import law, profile, spectra
+from skipscope.measure import law, profile, spectra, stability
 from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
 from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
 
@@ -34,6 +34,7 @@ __all__ = [
     "singular_values",
     "spectra",
     "spectral_density",
+    "stability",
     "svd",
     "trace",
     "verify",

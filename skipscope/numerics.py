@@ -3,10 +3,13 @@
 Fused attention kernels have no forward-mode derivative and TF32 spoils spectra, so both are off inside a
 measurement and put back afterwards. The graph of a model is exported under the same conditions that it is run
 under, because the attention backend decides the strides that later `view`s see.
+
+Here too: devices by name, and seeds for different purposes from one seed of the user's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +18,28 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from skipscope.errors import InputError
+
+
+def seed_of(*parts: int | str) -> int:
+    """A seed for each purpose; neighbouring parts give unrelated seeds, which sums of them would not."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of that name; an InputError where it is unknown, not there, or holds no values."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # names that torch no longer wants are refused below
+            device = torch.device(name)
+            torch.empty(0, device=device)
+        reason = "it holds no values" if device.type == "meta" else ""
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).split("\n")[0].split(". ")[0]
+    if reason:
+        raise InputError(f"--device {name} cannot be used here ({reason}); use cpu or a device that is there")
+    return device
 
 
 @contextmanager

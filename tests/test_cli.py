@@ -11,6 +11,7 @@ import pytest
 
 import skipscope
 from skipscope.cli import main
+from skipscope.cli.options import folder_name
 
 FACTORY = """
 import torch
@@ -76,6 +77,7 @@ def test_json_is_one_document_and_nothing_else(command: Command, factory: Path) 
     assert {"name", "skip", "tail", "stage", "entry_shape", "exit_shape", "parameters"} <= set(document["units"][0])
     assert document["source"]["model"] == f"{factory}:net"
     assert document["source"]["random_weights"] is False
+    assert document["source"]["seed"] == 0
     assert "a factory that talks" in err
 
 
@@ -108,6 +110,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "two inputs": (["torchvision:resnet18", "--data", "digits", "--input-shape", "3,8,8"], "give one of them"),
     "text": (["torchvision:resnet18", "--text", "hello"], "language model"),
     "device": (["torchvision:resnet18", "--device", "nowhere"], "use cpu"),
+    "device without values": (["torchvision:resnet18", "--device", "meta"], "it holds no values"),
     "dtype": (["torchvision:resnet18", "--dtype", "int8"], "use float32"),
 }
 
@@ -122,6 +125,62 @@ def test_bad_input_is_one_line_and_exit_code_two(command: Command, what: str) ->
     assert err.count("\n") == 1
 
 
+WRONG_TRAINING: dict[str, tuple[list[str], str]] = {
+    "path": (["../../x"], "no family"),
+    "name": (["resnet9-digits"], "such as 8 or 14"),
+    "depth": ([f"resnet{'9' * 5000}-digits"], "at most 20000"),
+    "width": (["resnet8-digits-w1000000"], "at most 10000"),
+    "room": (["resnet8-digits-w5000"], "GiB for its weights"),
+    "device": (["resnet8-digits", "--device", "bogus"], "--device bogus cannot be used here"),
+    "device that is not there": (["resnet8-digits", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
+    "device without values": (["resnet8-digits", "--device", "meta"], "it holds no values"),
+    "data": (["resnet8-digits", "--data", "mnits"], "mnist"),
+    "channels": (["resnet8-cifar"], "has 1 channels"),
+    "batch": (["resnet8-digits", "--batch", "100000"], "take a smaller batch"),
+    "schedule": (["resnet8-digits", "--schedule", "linear"], "no schedule 'linear'"),
+    "milestones": (["resnet8-digits", "--milestones", "a,b"], "such as 80,120"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_TRAINING)
+def test_a_training_that_cannot_begin_leaves_no_folder(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    arguments, message = WRONG_TRAINING[what]
+    code, out, err = command("train", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b"]
+
+
+def test_a_training_counts_gradients_and_momentum(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipscope.models import memory, names
+
+    size = memory.size_of(names.build("resnet8-digits"))
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2 * size)
+    code, _, err = command("train", "resnet8-digits")
+    assert code == 2
+    assert "for its weights, gradients and momentum, and cpu has" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("skipscope:resnet8-digits", "skipscope-resnet8-digits"),
+        ("../../my nets/net.py:f", "my-nets-net.py-f"),
+        ("..", "model"),
+        ("x" * 300, "x" * 100),
+    ],
+)
+def test_a_model_as_the_name_of_a_folder(text: str, name: str) -> None:
+    assert folder_name(text) == name
+
+
 def test_a_factory_without_example_says_how_to_give_one(command: Command, factory: Path) -> None:
     code, _, err = command("units", f"{factory}:picture")
     assert code == 2
@@ -131,7 +190,8 @@ def test_a_factory_without_example_says_how_to_give_one(command: Command, factor
 def test_a_folder_that_cannot_be_written_is_bad_input(command: Command, factory: Path) -> None:
     code, _, err = command("units", f"{factory}:net", "--out", factory / "below")
     assert code == 2
-    assert "choose another --out folder" in err
+    assert "cannot write" in err
+    assert "choose another" in err
 
 
 def test_a_usage_error_leaves_with_two(command: Command) -> None:

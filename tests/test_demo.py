@@ -18,6 +18,7 @@ from skipscope.cli import main
 from skipscope.demo import Result, claims, demo
 from skipscope.demo.twins import Twin, twins
 from skipscope.measure.chain import chain_profile
+from skipscope.studies.d.verify import evidence as jacobian_evidence
 
 TINY: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
 
@@ -97,14 +98,14 @@ def test_both_networks_get_the_same_profile_where_a_chain_is_all_there_is() -> N
 
 def test_the_evidence_names_every_quantity_of_its_claim(result: Result) -> None:
     for claim, evidence in (
-        (claims.JACOBIAN, claims.jacobian_evidence(result.measured["verification"])),
+        (claims.JACOBIAN, jacobian_evidence([result.measured["verification"]])),
         (claims.LAW, claims.law_evidence(result.measured["law"])),
     ):
         assert {criterion.quantity for criterion in (*claim.criteria, *claim.controls)} <= set(evidence)
 
 
 def test_the_rules_reject_what_they_should(result: Result) -> None:
-    good = claims.jacobian_evidence(result.measured["verification"])
+    good = jacobian_evidence([result.measured["verification"]])
     for key, bad, verdict in (
         ("Jacobians with r1 neither of slope 1.9 nor at rounding", 1, "not reproduced"),
         ("largest adjoint error", 1e-3, "not reproduced"),

@@ -44,7 +44,7 @@ def result() -> Result:
 
 
 def test_all_there_is_comes_out(result: Result) -> None:
-    assert set(result.datasets) == {"profile", "verification", "states", "weights", "spectra", "law"}
+    assert set(result.datasets) == {"profile", "verification", "states", "stability", "weights", "spectra", "law"}
     assert result.left_out == {}
     spectra = result["spectra"]
     assert list(spectra["unit"].values) == ["stage1.0", "stage2.0", "stage3.0"]
@@ -57,7 +57,10 @@ def test_all_there_is_comes_out(result: Result) -> None:
 def test_spectra_that_were_joined_are_those_of_one_measurement() -> None:
     torch.manual_seed(1)
     model, x = build("resnet14-digits-n8"), torch.randn(2, 1, 8, 8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     found = ss.inspect(model, x)["spectra"]
+    assert model.training
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     together = ss.spectra(ss.trace(model, x), x)
     assert list(found["unit"].values) == list(together["unit"].values)
     for name in together.data_vars:
@@ -90,7 +93,29 @@ def test_what_does_not_fit_is_left_out_with_the_reason_and_its_largest_values_ar
     assert leading.sizes["unit"] == 1
     assert bool(leading["converged"].all())
     (what,) = [what for what in result.left_out if what.startswith("all singular values of")]
-    assert "GiB" in result.left_out[what] or "would take" in result.left_out[what]
+    assert "GiB" in result.left_out[what] or "were left" in result.left_out[what]
+
+
+def test_what_was_made_before_an_interruption_is_kept() -> None:
+    torch.manual_seed(0)
+    model, x = build("resnet14-digits-n8").eval(), torch.randn(2, 1, 8, 8)
+    made: dict[str, xarray.Dataset] = {}
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "all singular values" and done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dict(steps(ss.trace(model, x), x, 300, seed=0, progress=stop, keep=made.__setitem__))
+    assert made["spectra"].sizes["unit"] == 3
+
+
+def test_every_measurement_has_its_share_of_the_time() -> None:
+    """A budget that is too small for all spectra leaves time for the largest values and the law."""
+    torch.manual_seed(0)
+    result = ss.inspect(build("resnet8-cifar"), torch.randn(2, 3, 32, 32), budget="40s")
+    assert any(what.startswith("all singular values") for what in result.left_out)
+    assert result["leading"].sizes["unit"] >= 1
 
 
 def test_a_budget_that_is_used_up_ends_it() -> None:

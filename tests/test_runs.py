@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from skipscope.errors import InputError
-from skipscope.runs import RunFolder, as_json, load_run
+from skipscope.runs import RunFolder, as_json, digest, load_run
 from skipscope.runs.cache import key_of
+from skipscope.runs.lock import Lock
 
 
 def record(path: Path) -> dict[str, Any]:
@@ -97,9 +98,11 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         pass
     for former in ("refuse", "replace", "resume"):
         with pytest.raises(InputError, match="no former run of a test"):
-            RunFolder(tmp_path / "other", "a test", former=former)  # type: ignore[arg-type]
+            RunFolder(tmp_path / "other", "a test", former=former)
     with pytest.raises(InputError, match="--resume"):
         RunFolder(tmp_path / "other", "another test")
+    with pytest.raises(InputError, match="status 'finished'; choose another folder"):
+        RunFolder(tmp_path / "other", "another test", resumable=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         RunFolder(tmp_path / "file", "a test")
@@ -108,6 +111,38 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"thesis\.tex"):
         RunFolder(tmp_path / "mine", "a test", former="replace")
     assert files(tmp_path / "mine") == {"thesis.tex"}
+    assert files(tmp_path / "other") == {"run.json"}
+    with pytest.raises(InputError, match="cannot write"):
+        RunFolder(tmp_path / "file" / "below", "a test")
+
+
+def test_a_folder_that_is_refused_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine" / "deep").mkdir(parents=True)
+    (tmp_path / "mine" / "deep" / ".123.diary").write_text("half written by somebody else")
+    for there in ({"deep/.123.diary"}, {"deep/.123.diary", ".lock"}):
+        with pytest.raises(InputError, match="not empty"):
+            RunFolder(tmp_path / "mine", "a test")
+        assert files(tmp_path / "mine") == there
+        (tmp_path / "mine" / ".lock").write_text("another program's")
+    assert (tmp_path / "mine" / ".lock").read_text() == "another program's"
+
+    def fails(self: RunFolder, what: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "_found", fails)
+    with pytest.raises(KeyboardInterrupt):
+        RunFolder(tmp_path / "new" / "run", "a test")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("former", ["refuse", "resume"])
+def test_a_run_that_was_killed_in_its_first_record_is_none(tmp_path: Path, former: Any) -> None:
+    (tmp_path / ".4711.run.json").write_text('{"what"')
+    (tmp_path / ".lock").write_text("")
+    with RunFolder(tmp_path, "a test", former=former):
+        pass
+    assert files(tmp_path) == {"run.json"}
+    assert "resumed" not in record(tmp_path)
 
 
 def dataset(value: float) -> xarray.Dataset:
@@ -137,6 +172,8 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert found["status"] == "finished"
     assert found["start"] == started
     assert len(found["resumed"]) == 1
+    assert found["resumed"][0]["versions"] == found["versions"]
+    assert found["resumed"][0]["time"] >= started
     assert found["notes"] == ["a note"]
     assert set(found["hashes"]) == {"data/first.nc", "data/second.nc"}
 
@@ -156,6 +193,80 @@ def test_a_run_is_not_resumed_with_other_parameters(tmp_path: Path) -> None:
         RunFolder(tmp_path, "a test", parameters={"net": {"depth": 20, "width": 2}}, seed=1, former="resume")
 
 
+def rewrite(path: Path, **changes: Any) -> None:
+    (path / "run.json").write_text(json.dumps({**record(path), **changes}))
+
+
+@pytest.mark.parametrize("name", ["torch", "skipscope"])
+def test_parts_of_different_versions_are_not_mixed(tmp_path: Path, name: str) -> None:
+    with RunFolder(tmp_path, "a test"):
+        pass
+    rewrite(tmp_path, versions={**record(tmp_path)["versions"], name: "0.0.1"})
+    before = (tmp_path / "run.json").read_text()
+    with pytest.raises(InputError, match=rf"{name} was 0\.0\.1 and is now .*choose another folder"):
+        RunFolder(tmp_path, "a test", former="resume")
+    with pytest.raises(InputError) as caught:
+        RunFolder(tmp_path, "a test")
+    assert "--resume" not in str(caught.value)
+    assert (tmp_path / "run.json").read_text() == before
+
+
+def test_other_versions_are_remembered_and_notes_said_anew(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "a test") as run:
+        run.note("no longer so")
+    now = record(tmp_path)["versions"]
+    rewrite(tmp_path, versions={**now, "numpy": "1.0", "python": "3.0"})
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        run.note("so")
+    found = record(tmp_path)
+    assert found["versions"] == now
+    assert found["resumed"][0]["versions"] == {**now, "numpy": "1.0", "python": "3.0"}
+    assert found["notes"] == ["so"]
+
+
+def test_an_input_is_known_by_its_content(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "a test") as run:
+        run.used("weights", {"digest": "a", "sizes": (1, 2)})
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        run.used("weights", {"digest": "a", "sizes": [1, 2]})
+        with pytest.raises(InputError, match="weights is not what it was"):
+            run.used("weights", {"digest": "b", "sizes": [1, 2]})
+
+
+def test_a_lock_on_a_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run ends after the second has opened the lock file and before it locks it."""
+    first = Lock(tmp_path, "a test")
+    opened = Lock._opened
+
+    def slow(self: Lock) -> Any:
+        file = opened(self)
+        first.release()
+        return file
+
+    monkeypatch.setattr(Lock, "_opened", slow)
+    second = Lock(tmp_path, "a test")
+    with pytest.raises(InputError, match="still going on"):
+        Lock(tmp_path, "a test")
+    second.release()
+    assert files(tmp_path) == set()
+
+
+def test_the_record_is_that_of_the_run_that_ended_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run writes and ends while the second one waits for the folder."""
+    first = RunFolder(tmp_path, "a test")
+    taken = Lock._taken
+
+    def waits(self: Lock, what: str) -> Any:
+        with first:
+            first.part("first", lambda: dataset(1.0))
+        return taken(self, what)
+
+    monkeypatch.setattr(Lock, "_taken", waits)
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        run.part("first", never)
+    assert set(record(tmp_path)["hashes"]) == {"data/first.nc"}
+
+
 def test_one_run_at_a_time_and_a_killed_one_is_no_run(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
@@ -171,7 +282,7 @@ def test_one_run_at_a_time_and_a_killed_one_is_no_run(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         for former in ("refuse", "replace", "resume"):
             with pytest.raises(InputError, match="still going on"):
-                RunFolder(tmp_path, "a test", former=former)  # type: ignore[arg-type]
+                RunFolder(tmp_path, "a test", former=former)
         process.kill()
     assert record(tmp_path)["status"] == "running"
     with RunFolder(tmp_path, "a test", former="resume"):
@@ -188,6 +299,7 @@ def test_a_saved_run_is_read_again(tmp_path: Path) -> None:
     assert saved.names == ("b", "a")
     assert saved.dataset("a")["a"].item() == 2.0
     assert saved.claims == ()
+    assert saved.changed == ()
     with pytest.raises(InputError, match="it has b, a"):
         saved.dataset("c")
     with pytest.raises(InputError, match=r"no run\.json"):
@@ -195,6 +307,93 @@ def test_a_saved_run_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "run" / "claims.json").write_text('[{"id": "D1"}]')
     with pytest.raises(InputError, match="not a list of claims"):
         load_run(tmp_path / "run")
+
+
+def test_a_file_that_was_changed_is_named(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "a test") as run:
+        run.part("first", lambda: dataset(1.0))
+        run.part("second", lambda: dataset(2.0))
+        run.write_text("figures/a.txt", "a")
+    dataset(3.0).to_netcdf(tmp_path / "data/second.nc", engine="h5netcdf")
+    (tmp_path / "figures/a.txt").unlink()
+    saved = load_run(tmp_path)
+    assert saved.changed == ("data/second.nc",)
+    assert saved.names == ("first", "second")
+
+
+def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert digest(tmp_path / "a") == digest(str(tmp_path / "a")) == hashlib.sha256(b"abc").hexdigest()
+    with pytest.raises(InputError, match="cannot be read"):
+        digest(tmp_path / "nowhere")
+
+
+WHOLE: dict[str, Any] = {"what": "a test", "status": "finished", "parameters": {}, "hashes": {}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "expected a mapping, got a list"),
+        (5, "expected a mapping, got 5"),
+        ({}, "it has no 'what'"),
+        ({**WHOLE, "what": None}, "expected 'what' to be a text, got null"),
+        ({**WHOLE, "parameters": None}, "expected 'parameters' to be a mapping, got null"),
+        ({**WHOLE, "hashes": 5}, "expected 'hashes' to be a mapping, got 5"),
+        ({**WHOLE, "hashes": {"data/a.nc": 5}}, "expected texts in 'hashes', got 5"),
+        ({**WHOLE, "notes": "a note"}, "expected 'notes' to be a list, got a text"),
+        ({**WHOLE, "notes": [{}]}, "expected texts in 'notes', got a mapping"),
+        ({**WHOLE, "versions": [1]}, "expected 'versions' to be a mapping, got a list"),
+    ],
+)
+def test_a_broken_record_is_one_line(tmp_path: Path, content: Any, message: str) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    calls: list[Any] = [
+        lambda: load_run(tmp_path),
+        lambda: RunFolder(tmp_path, "a test", former="resume"),
+        lambda: RunFolder(tmp_path, "a test", former="replace"),
+        lambda: RunFolder.reopened(tmp_path),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"run\.json is no record of a run") as caught:
+            call()
+        assert message in str(caught.value)
+    assert files(tmp_path) == {"run.json"}
+
+
+CLAIM: dict[str, Any] = {
+    **dict.fromkeys(("id", "paper", "claim", "statistic", "expected", "preset", "reason"), "text"),
+    "measured": {},
+    "verdict": "reproduced",
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"a": 1}, "not a list of claims, but a mapping"),
+        (["x"], "number 1: expected a mapping, got a text"),
+        ([CLAIM, {**CLAIM, "verdict": "maybe"}], "number 2: expected a verdict of reproduced, not reproduced"),
+        ([{**CLAIM, "verdict": []}], "expected a verdict"),
+        ([{**CLAIM, "measured": None}], "expected a mapping of what was measured, got null"),
+        ([{**CLAIM, "id": 3}], "expected a text as its id, got 3"),
+        ([{**CLAIM, "more": 3}], "is no claim"),
+        ([{**CLAIM, "outcomes": 3}], "is no claim"),
+        ([{**CLAIM, "outcomes": ["x"]}], "is no claim"),
+        (
+            [{**CLAIM, "outcomes": [{"quantity": "a", "relation": "~", "threshold": 1, "passed": True}]}],
+            "no outcome is '~', True",
+        ),
+    ],
+)
+def test_broken_claims_are_one_line(tmp_path: Path, content: Any, message: str) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(WHOLE))
+    (tmp_path / "claims.json").write_text(json.dumps([CLAIM]))
+    assert load_run(tmp_path).claims[0].verdict == "reproduced"
+    (tmp_path / "claims.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"claims\.json is not a list of claims") as caught:
+        load_run(tmp_path)
+    assert message in str(caught.value)
 
 
 def test_the_key_of_a_thing_is_that_of_its_content() -> None:

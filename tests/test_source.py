@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models import memory, resolve
+from skipscope.models import build, memory, resolve
 from skipscope.models.weights import load_weights
+from skipscope.numerics import seed_of
 
 FACTORY = """
 import torch
@@ -32,6 +33,23 @@ def fails():
 
 def number():
     return 3
+
+class Matrix(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64) / 8)
+
+    def forward(self, x):
+        return x @ self.weight
+
+def matrix():
+    return Matrix()
+
+def without_samples():
+    return alone(), {"x": torch.ones(0, WIDTH)}
+
+def leaves():
+    raise SystemExit(7)
 """
 
 
@@ -108,6 +126,20 @@ def test_the_seed_decides_weights_and_batch_and_nothing_else_is_disturbed() -> N
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+def test_random_inputs_are_no_copies_of_random_weights(factory: Path) -> None:
+    source = resolve(f"{factory}:matrix", input_shape=(64,))
+    assert isinstance(source.batch, Tensor)
+    drawn = 8 * next(source.model.parameters()).detach().flatten()
+    assert not torch.isclose(drawn[:, None], source.batch.flatten()).any(0).all()
+    assert abs(torch.corrcoef(torch.stack([drawn[:128], source.batch.flatten()]))[0, 1]) < 0.4
+
+
+def test_seeds_of_purposes_stay_what_they_are() -> None:
+    """Trained networks in caches and checkpoints depend on them."""
+    assert seed_of("input", 0) == 6_569_903_650_470_658_141
+    assert len({seed_of("input", 0), seed_of("input", 1), seed_of("order", 0), seed_of(0, "input")}) == 4
+
+
 def test_dtype_and_device_are_applied_to_model_and_batch() -> None:
     source = resolve("torchvision:resnet18", input_shape=(3, 32, 32), dtype="float64")
     assert isinstance(source.batch, Tensor)
@@ -116,7 +148,8 @@ def test_dtype_and_device_are_applied_to_model_and_batch() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"dtype": "int8"}, "float32, float64"), ({"dtype": "nn"}, "float32"), ({"device": "nowhere"}, "use cpu")],
+    [({"dtype": "int8"}, "float32, float64"), ({"dtype": "nn"}, "float32"), ({"device": "nowhere"}, "use cpu")]
+    + [({"device": name}, f"--device {name} cannot be used") for name in ("meta", "mkldnn", "hpu", "cuda:99")],
 )
 def test_wrong_dtype_or_device(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -147,11 +180,28 @@ def test_a_factory_without_example_leaves_the_batch_open(factory: Path) -> None:
         ("alnoe", "has no 'alnoe'; it has alone, with_example"),
         ("fails", "line 13: KeyError"),
         ("number", "gave int; expected a torch.nn.Module"),
+        ("leaves", "SystemExit: 7"),
+        ("without_samples", r"without_samples: expected a batch of one sample or more, got .*\(0, 8\)"),
     ],
 )
 def test_a_wrong_factory_is_explained(factory: Path, name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve(f"{factory}:{name}")
+
+
+def test_a_file_that_leaves_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import sys\nsys.exit('done')\n")
+    with pytest.raises(InputError, match="line 2: SystemExit: done"):
+        resolve(f"{path}:f")
+
+
+@pytest.mark.parametrize("spec", [f"{'x' * 300}.py:f", f"hf:{'x' * 300}", f"hf:a/{'x' * 300}"])
+def test_a_name_that_no_file_system_takes_is_a_file_that_is_not_there(spec: str) -> None:
+    with pytest.raises(InputError):
+        resolve(spec)
+    with pytest.raises(InputError, match="no weights file"):
+        resolve("torchvision:resnet18", weights=Path("x" * 300))
 
 
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
@@ -337,6 +387,56 @@ def test_a_file_of_another_kind_is_explained(tmp_path: Path, name: str) -> None:
     path.write_bytes(b"" if name.startswith("empty") else random.Random(0).randbytes(300))
     with pytest.raises(InputError, match="save"):
         load_weights(net(), path)
+
+
+def test_noise_is_not_said_to_be_code(tmp_path: Path) -> None:
+    (tmp_path / "noise.pt").write_bytes(b"no weights at all")
+    with pytest.raises(InputError, match=r"neither a safetensors file nor one that torch\.save wrote"):
+        load_weights(net(), tmp_path / "noise.pt")
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_content_says_what_a_file_is_and_not_its_name(old: bool, tmp_path: Path) -> None:
+    trained = net().state_dict()
+    save_file(trained, tmp_path / "weights.pt")
+    torch.save(trained, tmp_path / "weights.safetensors", _use_new_zipfile_serialization=not old)
+    for name in ("weights.pt", "weights.safetensors"):
+        model = net()
+        load_weights(model, tmp_path / name)
+        assert all(torch.equal(value, trained[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions_are_converted(dtype: torch.dtype, tmp_path: Path) -> None:
+    state = {key: value.to(dtype) for key, value in net().state_dict().items()}  # step counters too
+    save_file(state, tmp_path / "weights.safetensors")
+    model = net()
+    load_weights(model, tmp_path / "weights.safetensors")
+    assert torch.equal(model[0].weight, state["0.weight"].float())
+
+
+@pytest.mark.parametrize(
+    ("convert", "said"),
+    [
+        (lambda t: t.to(torch.complex64), "complex64"),
+        (lambda t: t.to(torch.int8), "int8"),
+        (lambda t: t.bool(), "bool"),
+        (lambda t: t.to_sparse(), "sparse float32"),
+        (lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8), "quantised qint8"),
+        (lambda t: t.to("meta"), "float32 without values"),
+    ],
+)
+@pytest.mark.parametrize("ours", [True, False])
+def test_other_kinds_of_numbers_are_refused(
+    ours: bool, convert: Callable[[Tensor], Tensor], said: str, tmp_path: Path
+) -> None:
+    model = build("resnet8-digits") if ours else net()
+    name = "conv.weight" if ours else "0.weight"
+    before = model.state_dict()[name].clone()
+    torch.save({**model.state_dict(), name: convert(before)}, tmp_path / "weights.pt")
+    with pytest.raises(InputError, match=f"{name} is {said} in the file and float32 in the model"):
+        load_weights(model, tmp_path / "weights.pt")
+    assert torch.equal(model.state_dict()[name], before)
 
 
 def test_a_file_without_tensors_is_explained(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The command line. Heavy libraries are imported inside the commands, so that --help answers at once.
+"""The command line. The package brings torch with it, which takes some seconds; all other heavy libraries are imported
+inside the commands that need them.
 
 Results go to standard output and everything else to standard error. A `SkipscopeError` becomes one line and exit
 code 2; any other exception is a bug and keeps its traceback.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +22,7 @@ from skipscope.cli.options import (
     Text,
     Weights,
     document,
+    folder_name,
     progress_bars,
     source_of,
     stopped_by_hand,
@@ -52,7 +52,7 @@ def inspect(
     """
     with contextlib.redirect_stdout(sys.stderr):
         from skipscope.inspection.budget import seconds_in
-        from skipscope.inspection.inspecting import steps
+        from skipscope.inspection.inspecting import require_units, steps
         from skipscope.inspection.result import WHAT, leave_out, load
         from skipscope.report import write_report
         from skipscope.runs import RunFolder
@@ -75,15 +75,20 @@ def inspect(
         typer.echo(str(source), err=True)
         folder = out or _new_folder(model)
         trunk = trace(source.model, source.batch)
+        require_units(trunk)
         parameters = {
-            "source": {"model": model, **source.to_dict(), "input": _input(data, text, samples)},
+            "source": {
+                "model": model,
+                **source.to_dict(),
+                **_inputs(weights, data, normalise, input_shape, text, samples, dtype),
+            },
             "budget": seconds,
             "trunk": trunk.to_dict(),
         }
         with (
             stopped_by_hand(f"interrupted; what was finished is in {folder}"),
             progress_bars() as progress,
-            RunFolder(folder, WHAT, parameters=parameters, seed=seed, device=device) as run,
+            RunFolder(folder, WHAT, parameters=parameters, seed=seed, device=device, resumable=False) as run,
         ):
             leave_out(
                 run,
@@ -100,15 +105,37 @@ def inspect(
     typer.echo(f"wrote {report}", err=True)
 
 
-def _input(data: str | None, text: str | None, samples: int) -> str:
+def _inputs(
+    weights: Path | None,
+    data: str | None,
+    normalise: str,
+    input_shape: str | None,
+    text: str | None,
+    samples: int,
+    dtype: str | None,
+) -> dict[str, object]:
+    """What a reader must know of the inputs."""
+    from skipscope.runs.files import digest
+
     if data is not None:
-        return f"{samples} test images of {data}"
-    return f"the text {text!r}" if text is not None else "random inputs, or the example of the model's own factory"
+        words = f"{samples} test images of {data}"
+    elif text is not None:
+        words = f"the text {text!r}"
+    elif input_shape is not None:
+        words = f"{samples} random inputs of shape {input_shape}"
+    else:
+        words = "the example of the model's own factory, or random inputs of the model's usual shape"
+    return {
+        "input": words,
+        "normalise": normalise if data is not None else None,
+        "dtype": dtype,
+        "weights_sha256": None if weights is None else digest(weights),
+    }
 
 
 def _new_folder(model: str) -> Path:
     """runs/inspect-NAME, with a number behind it where that is taken."""
-    name = re.sub(r"[^\w.-]+", "-", model).strip("-")
+    name = folder_name(model)
     candidate, number = Path("runs") / f"inspect-{name}", 1
     while candidate.exists():
         number += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +44,11 @@ def document(content: Any) -> str:
     from skipscope.runs import as_json
 
     return as_json(content)
+
+
+def folder_name(text: str) -> str:
+    """A model's name as part of a folder's: without separators, and not longer than file systems take."""
+    return re.sub(r"[^\w.-]+", "-", text)[-100:].strip("-.") or "model"
 
 
 @contextlib.contextmanager

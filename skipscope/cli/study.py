@@ -102,11 +102,13 @@ def run(
     """
     settings = _changes(changes or [], weights, data)
     with contextlib.redirect_stdout(sys.stderr):
+        from skipscope.numerics import usable_device
         from skipscope.report import write_report
         from skipscope.studies import PRESETS, find, run_studies
 
         if preset not in PRESETS:
             raise InputError(f"no preset '{preset}'; there are {', '.join(PRESETS)}")
+        usable_device(device)
         folder = out or Path("runs") / f"{id}-{preset}"
         for found in find(id):
             typer.echo(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}", err=True)
@@ -144,8 +146,6 @@ def _changes(pairs: list[str], weights: str | None, data: str | None) -> dict[st
     for key, given in (("weights", weights), ("data", data)):
         if given is not None:
             changes[key] = given
-    if changes.get("weights") and not Path(changes["weights"]).is_file():
-        raise InputError(f"no weights file {changes['weights']}")
     return changes
 
 

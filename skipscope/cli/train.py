@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skipscope.cli.options import Device, Json, Normalise, document, progress_bars, stopped_by_hand
+from skipscope.cli.options import Device, Json, Normalise, document, folder_name, progress_bars, stopped_by_hand
+
+if TYPE_CHECKING:
+    pass
+from skipscope.errors import InputError
 
 
 def train(
@@ -41,12 +45,17 @@ def train(
         import dataclasses
 
         from skipscope.data import load
+        from skipscope.models import names
+        from skipscope.numerics import usable_device
         from skipscope.report import write_report
         from skipscope.runs import RunFolder
         from skipscope.training import Settings
         from skipscope.training.networks import Network, help_training, train_into
         from skipscope.training.processes import launched
 
+        # Everything that can be wrong is found out before there is a folder.
+        names.parse(model)
+        usable_device(device)
         settings = Settings(
             epochs=epochs,
             batch=batch,
@@ -62,9 +71,12 @@ def train(
             seed=seed,
         )
         found = load(data, normalise=normalise)
+        if len(found.train) < batch:
+            raise InputError(f"--batch {batch}: {found.name} has {len(found.train)} training images; take fewer")
+        _require_room(model, device)
         network = Network(model, found, settings, seed, device)
         parameters = {"model": model, "data": found.describe(), "settings": dataclasses.asdict(settings)}
-        folder = out or Path("runs") / f"train-{model}"
+        folder = out or Path("runs") / f"train-{folder_name(model)}"
         if launched()[0] > 0:
             help_training(network, folder)
             return
@@ -98,9 +110,18 @@ def train(
     typer.echo(f"wrote {report}", err=True)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    from skipscope.errors import InputError
+def _require_room(model: str, device: str) -> None:
+    import torch
 
+    from skipscope.models import memory, names
+
+    with torch.device("meta"):
+        size = memory.size_of(names.build(model))
+    memory.require_room(size, torch.device("cpu"), model)
+    memory.require_room(3 * size, torch.device(device), model, "its weights, gradients and momentum")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(",") if number)
     except ValueError as error:

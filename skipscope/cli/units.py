@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 
 import typer
 
-from skipscope.cli.options import Data, Device, Dtype, InputShape, Json, Model, Out, Seed, Text, Weights, source_of
+from skipscope.cli.options import (
+    Data,
+    Device,
+    Dtype,
+    InputShape,
+    Json,
+    Model,
+    Out,
+    Seed,
+    Text,
+    Weights,
+    document,
+    source_of,
+)
 
 
 def units(
@@ -30,20 +42,11 @@ def units(
 
         source = source_of(model, weights, data, input_shape, text, device, dtype, seed, weights_needed=False)
         trunk = trace(source.model, source.batch)
-    result = {
-        "source": {
-            "model": model,
-            "description": source.description,
-            "weights": source.weights,
-            "random_weights": source.random_weights,
-            "seed": seed,
-        },
-        **trunk.to_dict(),
-    }
-    document = json.dumps(result, indent=2)
-    typer.echo(document if as_json else f"{source}\n\n{trunk}")
+    content = {"source": {"model": model, **source.to_dict(), "seed": seed}, **trunk.to_dict()}
+    written = document(content)
+    typer.echo(written if as_json else f"{source}\n\n{trunk}")
     if out is not None:
         from skipscope.runs import write_whole
 
-        write_whole(out / "units.json", lambda path: path.write_text(f"{document}\n", encoding="utf-8"))
+        write_whole(out / "units.json", lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
         typer.echo(f"wrote {out / 'units.json'}", err=True)

@@ -77,6 +77,7 @@ def demo(
     from skipscope.report.figures import profile_figure, scree_figure
     from skipscope.report.page import page
     from skipscope.runs import RunFolder
+    from skipscope.studies.d.verify import evidence as jacobian_evidence
     from skipscope.training import Settings, accuracy, train
 
     report = progress or (lambda what, done, total: None)
@@ -128,7 +129,7 @@ def demo(
         report("measuring", len(steps), len(steps))
 
         decisions = [
-            claims.JACOBIAN.decide(claims.jacobian_evidence(measured["verification"]), PRESET),
+            claims.JACOBIAN.decide(jacobian_evidence([measured["verification"]]), PRESET),
             claims.LAW.decide(claims.law_evidence(measured["law"]), PRESET),
         ]
         run.write_claims(decisions)
@@ -150,7 +151,7 @@ def demo(
             record=run.record,
             claims=decided,
             tables=shown,
-            figures={tables.CAPTIONS[name]: figure for name, figure in figures.items()},
+            figures=[(tables.CAPTIONS[name], figure) for name, figure in figures.items()],
         )
         run.write_text("report.html", text)
     return Result(run.path, run.record, networks, measured, decided, shown, summary)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skipscope.report import Table
+from skipscope.report.table import number
 
 if TYPE_CHECKING:
     import xarray
@@ -85,8 +85,8 @@ def _profile(profile: xarray.Dataset) -> Table:
     for unit in profile["unit"].values:
         here = medians.sel(unit=unit)
         row = [str(unit), str(profile["skip"].sel(unit=unit).item())]
-        row += [_number(here[name].sel(network="residual").item()) for name in ("branch_over_skip", "cosine")]
-        row += [_number(here[name].sel(network=n).item()) for name in pairs for n in ("residual", "plain")]
+        row += [number(here[name].sel(network="residual").item()) for name in ("branch_over_skip", "cosine")]
+        row += [number(here[name].sel(network=n).item()) for name in pairs for n in ("residual", "plain")]
         rows.append(row)
     about = (
         "At each block's entry h: RMS of h, RMS of the gradient of the output along a random direction, the mean "
@@ -125,7 +125,7 @@ def _spectra(spectra: xarray.Dataset) -> Table:
                     unit,
                     str(network),
                     str(spectra["size"].sel(unit=unit).item()),
-                    _number(here["largest"].item()),
+                    number(here["largest"].item()),
                     *(f"{here[name].item():.3f}" for name in shares),
                     *(f"{here[name].item():.0f}" for name in counts),
                 ]
@@ -149,7 +149,7 @@ def _conditions(conditions: xarray.Dataset) -> Table:
         for kind in kinds:
             for network in ("residual", "plain"):
                 status = str(here[f"{kind}_status"].sel(network=network).item())
-                cells.append(STATUSES.get(status) or _number(here[kind].sel(network=network).item()))
+                cells.append(STATUSES.get(status) or number(here[kind].sel(network=network).item()))
         rows.append([str(unit), *cells])
     about = (
         "Largest over smallest singular value: of a block's weights as matrices Cout x (Cin 3 3), and of its entry "
@@ -188,9 +188,3 @@ def _law(law: xarray.Dataset) -> Table:
         "the plateau at 1 appears; without skips it does not."
     )
     return Table("The exact law", columns, rows, about, names=2)
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.1e}"

@@ -47,6 +47,10 @@ class Budget:
         """Estimated seconds of dense linear algebra."""
         return operations / self._rate
 
+    def for_products(self, J: Operator, count: int) -> float:
+        """Estimated seconds of `count` products with a vector, for all samples at once."""
+        return _product_seconds(J) * count
+
     def for_spectrum(self, J: Operator) -> float:
         """Estimated seconds of all singular values of every sample."""
         cost = plan(J)

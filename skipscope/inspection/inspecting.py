@@ -1,8 +1,9 @@
 """Every measurement on one model, as far as the budget goes.
 
-Cheap measurements of all units come first (profile, tests of the linearisation, condition numbers), then full spectra
-from the smallest unit to the largest, then whole stages and the exact law. A unit whose full spectrum does not fit the
-time or the memory gets its largest singular values instead. What was left out is listed with the reason.
+Cheap measurements of all units come first (profile, tests of the linearisation, condition numbers). Then full spectra,
+from the smallest unit to the largest and then of whole stages; the largest singular values of the units whose full
+spectrum did not fit the time or the memory; and the exact law on units with a full spectrum. Each of these has its
+share of the time and leaves what it does not need to the next. What was left out is listed with the reason.
 """
 
 from __future__ import annotations
@@ -12,26 +13,32 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from skipscope.data.perturbations import fgsm, uniform_like
 from skipscope.errors import InputError
 from skipscope.inspection.budget import Budget, seconds_in
 from skipscope.inspection.result import Result
-from skipscope.linear import Operator
-from skipscope.measure import law, profile, spectra, state_conditions, verification, weight_conditions
+from skipscope.measure import law, profile, spectra, stability, state_conditions, verification, weight_conditions
 from skipscope.measure.leading import leading
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
 from skipscope.spectrum import plan
-from skipscope.trace import Span, Stage, Trunk, trace
+from skipscope.trace import Point, Span, Stage, Trunk, trace
 
 if TYPE_CHECKING:
     import xarray
 
 Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
 Keep = Callable[[str, "xarray.Dataset"], object]  # called with every dataset as soon as it is there
-LEADING = 10  # singular values of a unit that is too large for all of them
-LAW_FACTOR = 3.0  # cost of the law beside a spectrum: two more spectra, by routes that do not use it
+LeftOut = Iterator[tuple[str, str]]  # what, and why
+
+WEIGHTS, SPECTRA, LEADING = 0.1, 0.65, 0.85  # the share of the budget that may be used up when each of them is done
+SMALL_CHANGE = 0.01  # of the norm of the input, where a perturbation has no size of its own
+LARGEST = 10  # singular values of a unit that is too large for all of them
+LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its transpose
+LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
 
 
 def inspect(
@@ -55,134 +62,140 @@ def inspect(
     return Result(made, parameters, left_out, seed=seed, device=str(device_of(trunk, x)))
 
 
-def steps(
-    trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress | None, keep: Keep
-) -> Iterator[tuple[str, str]]:
+def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress | None, keep: Keep) -> LeftOut:
     """Make all datasets and give them to `keep`; yields what was left out, and why."""
     say = progress or (lambda what, done, total: None)
-    if not trunk.units:
-        raise InputError(
-            f"{type(trunk.model).__name__} has no residual units to measure"
-            + (f"; left out: {trunk.left_out[0]}" if trunk.left_out else "")
-        )
+    require_units(trunk)
     point = trunk.at(x)
-    budget = Budget(seconds, device_of(trunk, point))
+    work = _Work(trunk, point, Budget(seconds, device_of(trunk, point)), keep, say)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
         "profile": lambda: profile(trunk, x, seed=seed),
         "verification": lambda: verification(trunk, point),
         "states": lambda: state_conditions(trunk, point),
     }
+    if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
+        cheap["stability"] = lambda: _stability(trunk, x, seed)
     for done, (name, measure) in enumerate(cheap.items()):
         say("profile, tests, condition numbers", done, len(cheap) + 1)
-        if budget.left > 0:
+        if work.budget.left > 0:
             keep(name, measure())
         else:
-            yield name, _late(budget)
-    yield from _weights(trunk.model, budget, keep)
+            yield name, f"the budget of {seconds:.0f} s was used up"
+    yield from _weights(trunk.model, work.budget, keep)
     say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
-    full: list[str] = []
-    large: list[str] = []
-    found: list[xarray.Dataset] = []
-    for done, unit in enumerate(sorted(trunk.units, key=lambda unit: _size(unit.jacobian(point)))):  # type: ignore[attr-defined]
-        say("spectra", done, len(trunk.units))
-        reason = _spectrum(unit, trunk, point, budget, found)
-        (large if reason else full).append(unit.name)
-        if reason:
-            yield f"all singular values of {unit.name}", reason
-    for stage in trunk.stages:
-        if len(stage.units) > 1:
-            reason = _spectrum(stage, trunk, point, budget, found)
-            if reason:
-                yield f"all singular values of {stage.name}", reason
-    say("spectra", len(trunk.units), len(trunk.units))
-    if found:
-        order = [span.name for span in (*trunk.units, *trunk.stages)]
-        keep("spectra", joined(found, order))
-    yield from _leading(large, trunk, point, seed, budget, keep, say)
-    yield from _law(full, trunk, point, budget, keep, say)
+    units = sorted(trunk.units, key=lambda unit: min(unit.jacobian(point).shape[1:]))  # type: ignore[attr-defined]
+    stages = [stage for stage in trunk.stages if len(stage.units) > 1]
+    yield from work.through("spectra", "all singular values", [*units, *stages], work.spectrum, SPECTRA)
+    full = [unit for unit in units if unit.name in work.done["spectra"]]
+    large = [unit for unit in units if unit not in full]
+    yield from work.through("leading", "leading singular values", large, lambda s: work.leading(s, seed), LEADING)
+    yield from work.through("law", "the law", full, work.law, 1.0)
 
 
-def _spectrum(span: Span, trunk: Trunk, point: Any, budget: Budget, found: list[xarray.Dataset]) -> str:
-    """Measure, or say why not."""
-    J = span.jacobian(point)  # type: ignore[attr-defined]
-    cost = plan(J)
-    if not cost.fits:
-        return f"it needs {cost.bytes / 2**30:.1f} GiB, {cost.free / 2**30:.1f} GiB are free"
-    estimate = budget.for_spectrum(J)
-    if estimate > budget.left:
-        return f"it would take about {estimate:.0f} s, {max(budget.left, 0):.0f} s were left"
-    start = time.monotonic()
-    if isinstance(span, Stage):
-        found.append(spectra(trunk, point, units=[], stages=[span.index]))
-    else:
-        found.append(spectra(trunk, point, units=[span.name], stages=False))
-    budget.learn(estimate, time.monotonic() - start)
-    return ""
+def require_units(trunk: Trunk) -> None:
+    if not trunk.units:
+        why = f"; left out: {trunk.left_out[0]}" if trunk.left_out else ""
+        raise InputError(f"{type(trunk.model).__name__} has no residual units to measure{why}")
 
 
-def _weights(model: nn.Module, budget: Budget, keep: Keep) -> Iterator[tuple[str, str]]:
-    """Condition numbers of the weights that a tenth of the time is enough for."""
-    allowed, chosen = budget.seconds / 10, []
+def _stability(trunk: Trunk, x: Any, seed: int) -> xarray.Dataset:
+    """Adversarial and random perturbations of a classifier's images, with its own answers as labels; random ones of one
+    per cent of the input's norm where it is no classifier or no image can be flipped."""
+    main = x if isinstance(x, Tensor) else next(t for t in pytree.tree_leaves(x) if t.is_floating_point())
+    if isinstance(x, Tensor) and x.dim() == 4:
+        answers = trunk.at(x).output
+        if isinstance(answers, Tensor) and answers.dim() == 2 and answers.shape[1] > 1:
+            found = fgsm(trunk.model, x, answers.argmax(1))
+            if len(found.kept):
+                kinds = {"adversarial": found.perturbation, "random": uniform_like(found.perturbation, seed)}
+                steps = [float(step) for step in found.eps]
+                return stability(trunk, found.images, kinds).assign_attrs(step=steps, not_flipped=found.not_flipped)
+    return stability(trunk, x, {"random": uniform_like(SMALL_CHANGE * main, seed)})
+
+
+class _Work:
+    """One span after another, each if its estimate fits what is left; whatever ends it, what was made is kept."""
+
+    def __init__(self, trunk: Trunk, point: Point, budget: Budget, keep: Keep, say: Progress) -> None:
+        self.trunk, self.point, self.budget, self.keep, self.say = trunk, point, budget, keep, say
+        self.done: dict[str, list[str]] = {}
+
+    def through(
+        self,
+        name: str,
+        what: str,
+        spans: Sequence[Span],
+        measure: Callable[[Span], tuple[float, Callable[[], xarray.Dataset]] | str],
+        share: float,
+    ) -> LeftOut:
+        """measure: of a span an estimate in seconds and how to do it, or why it cannot be done."""
+        found: list[xarray.Dataset] = []
+        self.done[name] = []
+        try:
+            for number, span in enumerate(spans):
+                self.say(what, number, len(spans))
+                planned = measure(span)
+                if isinstance(planned, str):
+                    yield f"{what} of {span.name}", planned
+                    continue
+                estimate, compute = planned
+                left = self.budget.left - (1 - share) * self.budget.seconds
+                if estimate > left:
+                    yield f"{what} of {span.name}", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
+                    continue
+                start = time.monotonic()
+                found.append(compute())
+                self.done[name].append(span.name)
+                self.budget.learn(estimate, time.monotonic() - start)
+        finally:
+            if spans:
+                self.say(what, len(spans), len(spans))
+            if found:
+                self.keep(name, joined(found, [span.name for span in (*self.trunk.units, *self.trunk.stages)]))
+
+    def spectrum(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]] | str:
+        J = span.jacobian(self.point)  # type: ignore[attr-defined]
+        cost = plan(J)
+        if not cost.fits:
+            return f"it needs {cost.bytes / 2**30:.1f} GiB, {cost.free / 2**30:.1f} GiB are free"
+        if isinstance(span, Stage):
+            chosen: dict[str, Any] = {"units": [], "stages": [span.index]}
+        else:
+            chosen = {"units": [span.name], "stages": False}
+        return self.budget.for_spectrum(J), lambda: spectra(self.trunk, self.point, **chosen)
+
+    def leading(self, span: Span, seed: int) -> tuple[float, Callable[[], xarray.Dataset]]:
+        J = span.jacobian(self.point)  # type: ignore[attr-defined]
+        return (
+            self.budget.for_products(J, LEADING_PRODUCTS),
+            lambda: leading(self.trunk, self.point, units=[span.name], k=LARGEST, seed=seed),
+        )
+
+    def law(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]]:
+        J = span.jacobian(self.point)  # type: ignore[attr-defined]
+        return (
+            LAW_FACTOR * self.budget.for_spectrum(J),
+            lambda: law(self.trunk, self.point, units=[span.name], route="gram"),
+        )
+
+
+def _weights(model: nn.Module, budget: Budget, keep: Keep) -> LeftOut:
+    """Condition numbers of the weights that their share of the time is enough for, from the smallest on."""
+    allowed, chosen = WEIGHTS * budget.seconds, []
     for name, weight in sorted(model.named_parameters(), key=lambda named: named[1].numel()):
         if weight.dim() < 2:
             continue
         small, large = sorted((weight.shape[0], weight.numel() // max(weight.shape[0], 1)))
         allowed -= budget.for_operations(8.0 * large * small**2)
         if allowed < 0:
-            yield f"condition number of {name}", "the weights' share of the time, a tenth, was used up"
+            yield f"condition number of {name}", "the weights' share of the time was used up"
         else:
             chosen.append(name)
     if chosen:
         keep("weights", weight_conditions(model, parameters=chosen))
 
 
-def _leading(
-    names: list[str], trunk: Trunk, point: Any, seed: int, budget: Budget, keep: Keep, say: Progress
-) -> Iterator[tuple[str, str]]:
-    found: list[xarray.Dataset] = []
-    for done, name in enumerate(names):
-        say("leading singular values", done, len(names))
-        if budget.left <= 0:
-            yield f"leading singular values of {name}", _late(budget)
-        else:
-            found.append(leading(trunk, point, units=[name], k=LEADING, seed=seed))
-    if names:
-        say("leading singular values", len(names), len(names))
-    if found:
-        import xarray
-
-        keep("leading", xarray.concat(found, "unit", combine_attrs="override"))
-
-
-def _law(
-    names: list[str], trunk: Trunk, point: Any, budget: Budget, keep: Keep, say: Progress
-) -> Iterator[tuple[str, str]]:
-    """On the units with full spectra, from the smallest on."""
-    found: list[xarray.Dataset] = []
-    for done, name in enumerate(names):
-        say("the exact law", done, len(names))
-        estimate = LAW_FACTOR * budget.for_spectrum(trunk[name].jacobian(point))  # type: ignore[attr-defined]
-        if estimate > budget.left:
-            yield f"the law on {name}", f"it would take about {estimate:.0f} s, {max(budget.left, 0):.0f} s were left"
-        else:
-            found.append(law(trunk, point, units=[name], route="gram"))
-    if names:
-        say("the exact law", len(names), len(names))
-    if found:
-        import xarray
-
-        keep("law", xarray.concat(found, "unit", combine_attrs="override"))
-
-
 def device_of(trunk: Trunk, x: Any) -> torch.device:
     """Where the states live."""
     return point_of(trunk, x).entry(trunk.units[0]).device
-
-
-def _size(J: Operator) -> int:
-    return min(J.shape[1:])
-
-
-def _late(budget: Budget) -> str:
-    return f"the budget of {budget.seconds:.0f} s was used up"

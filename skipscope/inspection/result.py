@@ -54,7 +54,9 @@ class Result:
 
     def save(self, path: Path | str) -> Path:
         """As a run folder, which must be new or empty."""
-        with RunFolder(Path(path), WHAT, parameters=self.parameters, seed=self.seed, device=self.device) as run:
+        with RunFolder(
+            Path(path), WHAT, parameters=self.parameters, seed=self.seed, device=self.device, resumable=False
+        ) as run:
             for name, dataset in self.datasets.items():
                 run.write_dataset(name, dataset)
             leave_out(run, self.left_out)

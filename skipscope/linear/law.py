@@ -52,7 +52,7 @@ from torch import Tensor, fx
 
 from skipscope.linear.jacobian import Jacobian, jacobian
 from skipscope.linear.operator import DENSE_BLOCK, Operator
-from skipscope.numerics import load_forward_mode, measuring
+from skipscope.numerics import load_forward_mode, measuring, seed_of
 from skipscope.trace import operations
 from skipscope.trace.cuts import Cut, cuts_of
 from skipscope.trace.graph_point import GraphPoint
@@ -80,6 +80,11 @@ class Law:
     def active(self) -> Tensor:
         """(B,) outputs whose derivative is not zero: a."""
         return (self.tail != 0).sum(1)
+
+    @property
+    def inactive(self) -> Tensor:
+        """(B,) outputs that the tail shuts off: z."""
+        return self.tail.shape[1] - self.active
 
     @property
     def carried(self) -> Tensor:
@@ -196,7 +201,7 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
 def _plateau(unit: GraphUnit, point: GraphPoint, active: Tensor) -> tuple[Tensor, Tensor] | str:
     """The diagonal of E (B, m) and c (B,), or why S S^T is not c^2 E on the active rows."""
     S = jacobian(unit, point, of="skip", dtype=torch.float64)
-    generator = torch.Generator("cpu").manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
     vectors = torch.randn(*active.shape, PROBES, dtype=torch.float64, generator=generator, device="cpu")
     vectors = vectors.to(active.device) * active[:, :, None]  # B, m, PROBES
     products = S.matmat(S.rmatmat(vectors)) * active[:, :, None]

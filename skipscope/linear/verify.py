@@ -19,7 +19,7 @@ from torch import Tensor
 
 from skipscope.linear.jacobian import Jacobian
 from skipscope.linear.operator import Operator
-from skipscope.numerics import measuring
+from skipscope.numerics import measuring, seed_of
 
 STEPS = tuple(10.0**-k for k in range(9))
 ADJOINT_TOLERANCE = 1e-10
@@ -60,7 +60,7 @@ class Verification:
 def verify(J: Operator, *, seed: int = 0) -> Verification:
     """Test an operator; `.passed` and the numbers behind it."""
     J = J.double()
-    generator = torch.Generator("cpu").manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
     batch, m, n = J.shape
     v = torch.randn(batch, n, 1, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
     u = torch.randn(batch, m, 1, dtype=torch.float64, generator=generator, device="cpu").to(J.device)

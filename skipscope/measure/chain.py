@@ -14,7 +14,7 @@ from torch import Tensor
 
 from skipscope.linear import Jacobian
 from skipscope.measure.states import along_random_direction, by_sample, effective_rank, mean_square, rms
-from skipscope.numerics import measuring
+from skipscope.numerics import measuring, seed_of
 
 if TYPE_CHECKING:
     import xarray
@@ -42,7 +42,7 @@ def chain_profile(
     """
     import xarray
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed_of("probes", seed))
     with measuring(), torch.enable_grad():
         passed = states(blocks, state.detach().requires_grad_())
         scalar = along_random_direction(state.shape[0], generator)(head(passed[-1]))

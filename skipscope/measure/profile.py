@@ -21,6 +21,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.measure.selection import labels, point_of
 from skipscope.measure.states import along_random_direction, by_sample, effective_rank, mean_square, rms
+from skipscope.numerics import seed_of
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.trunk import Path
 
@@ -43,7 +44,7 @@ def profile(
     if not trunk.units:
         raise InputError(f"{type(trunk.model).__name__} has no residual units to measure")
     point = point_of(trunk, x)
-    generator = torch.Generator("cpu").manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
     gradients = point.gradients(loss or along_random_direction(point.batch, generator))
     rows = [
         _unit(unit, point, gradient, probes, generator) for unit, gradient in zip(trunk.units, gradients, strict=False)

@@ -129,11 +129,11 @@ def spectra_of(
 
 
 def joined(parts: Sequence[xarray.Dataset], order: Sequence[str]) -> xarray.Dataset:
-    """Spectra that were measured one after another as one dataset, its units in the given order."""
+    """What was measured unit by unit as one dataset, its units in the given order; spectra are filled up with NaN."""
     import xarray
 
-    longest = max(part.sizes["index"] for part in parts)
-    padded = [part.pad(index=(0, longest - part.sizes["index"])) for part in parts]
+    longest = max(part.sizes.get("index", 0) for part in parts)
+    padded = [part.pad(index=(0, longest - part.sizes["index"])) if longest else part for part in parts]
     together = xarray.concat(padded, "unit", combine_attrs="override")
     return together.sel(unit=[name for name in order if name in together["unit"].values])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-BLOCK = re.compile(r"stage(\d+)\.(\d+)\.conv(\d+)\.weight")
+BLOCK = re.compile(r"stage(\d{1,6})\.(\d{1,6})\.conv(\d{1,6})\.weight")
 
 
 def anatomy(state: Mapping[str, Tensor]) -> dict[str, object]:
@@ -27,20 +27,27 @@ def anatomy(state: Mapping[str, Tensor]) -> dict[str, object]:
         "shortcut": "projection" if any(".shortcut." in name for name in state) else "pad",
         "batch_norm": any("norm" in name for name in state),
     }
-    if (stem := state.get("conv.weight")) is not None and stem.dim() == 4:
-        seen["channels"], seen["input_channels"] = stem.shape[0], stem.shape[1]
-    if (classifier := state.get("classifier.weight")) is not None:
-        seen["classes"] = classifier.shape[0]
-    if (norm := state.get("stage2.0.norm1.weight")) is not None:
-        first = state["stage2.0.conv1.weight"]
-        if first.shape[0] != first.shape[1]:  # the norm is as wide as what enters its convolution, or as what leaves
-            seen["preactivation"] = norm.shape[0] == first.shape[1]
-    if layers == 3 and (middle := state.get("stage1.0.conv2.weight")) is not None:
-        seen["cardinality"] = middle.shape[0] // middle.shape[1]
-        seen["inner channels"] = middle.shape[0]
-    elif (inner := state.get("stage1.0.conv1.weight")) is not None:
-        seen["inner channels"] = inner.shape[0]
+    if stem := _shape(state, "conv.weight", 4):
+        seen["channels"], seen["input_channels"] = stem[:2]
+    if classifier := _shape(state, "classifier.weight", 2):
+        seen["classes"] = classifier[0]
+    norm, first = _shape(state, "stage2.0.norm1.weight", 1), _shape(state, "stage2.0.conv1.weight", 4)
+    if norm and first and first[0] != first[1]:
+        # The norm is as wide as what enters its convolution, or as what leaves.
+        seen["preactivation"] = norm[0] == first[1]
+    middle, inner = _shape(state, "stage1.0.conv2.weight", 4), _shape(state, "stage1.0.conv1.weight", 4)
+    if layers == 3 and middle:
+        seen["cardinality"] = middle[0] // middle[1]
+        seen["inner channels"] = middle[0]
+    elif layers != 3 and inner:
+        seen["inner channels"] = inner[0]
     return seen
+
+
+def _shape(state: Mapping[str, Tensor], name: str, rank: int) -> tuple[int, ...]:
+    """Empty where the tensor is not there, is empty, or has another rank: a file may hold anything."""
+    shape = tuple(state[name].shape) if name in state else ()
+    return shape if len(shape) == rank and 0 not in shape else ()
 
 
 def differences(file: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> dict[str, tuple[object, object]]:

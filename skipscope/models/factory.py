@@ -14,13 +14,13 @@ from typing import Any
 from torch import nn
 
 from skipscope.errors import InputError
-from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
+from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text, there
 
 
 def factory_recipe(file: str, name: str) -> Recipe:
     """The factory is called here, once: only the call tells whether an example input comes with the module."""
     path = Path(file)
-    if not path.is_file():
+    if not there(path.is_file):
         raise InputError(f"no file {file}; MODEL file.py:factory names a Python file and a function in it")
     with _beside(path):
         module = _executed(path)
@@ -73,7 +73,7 @@ def _executed(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the exit code is ours
         raise _explained(path, error) from error
     return module
 
@@ -83,11 +83,11 @@ def _called(path: Path, factory: Any) -> Any:
         return factory
     try:
         return factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _explained(path, error) from error
 
 
-def _explained(path: Path, error: Exception) -> InputError:
+def _explained(path: Path, error: BaseException) -> InputError:
     """The line of the user's file that failed: the part of a traceback that the user can act on."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)

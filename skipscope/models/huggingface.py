@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, unknown_name
+from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, there, unknown_name
 
 TOKENS = 16
 IMAGE_SIDE = 224  # for networks whose configuration leaves the image's size open
@@ -25,7 +25,7 @@ WEIGHT_FILES = ("*.safetensors", "*.bin")
 def huggingface_recipe(name: str) -> Recipe:
     transformers = _transformers()
     directory = Path(name)
-    if directory.is_dir():
+    if there(directory.is_dir):
         return _saved(transformers, name, has_weights=any(any(directory.glob(pattern)) for pattern in WEIGHT_FILES))
     if name in transformers.CONFIG_MAPPING:
         config = transformers.CONFIG_MAPPING[name]()
@@ -85,7 +85,7 @@ def _offline(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (OSError, ValueError, KeyError, ImportError) as error:
-        absent = isinstance(error, OSError) and not Path(name).is_dir()
+        absent = isinstance(error, OSError) and not there(Path(name).is_dir)
         reason = "no such directory, and not in the local cache" if absent else str(error).strip().split("\n")[0]
         raise InputError(
             f"hf:{name} cannot be loaded ({reason}); nothing is downloaded: give a directory made with save_pretrained "

@@ -46,12 +46,12 @@ def free_memory(device: torch.device) -> int | None:
     return free
 
 
-def require_room(size: int, device: torch.device, description: str) -> None:
+def require_room(size: int, device: torch.device, description: str, what: str = "its weights") -> None:
     """Refuse a model that does not fit, with numbers, before the system kills the process."""
     free = free_memory(device)
     if free is not None and size > free:
         raise InputError(
-            f"{description} needs {size / GIB:.1f} GiB for its weights, and {device.type} has {free / GIB:.1f} GiB "
+            f"{description} needs {size / GIB:.1f} GiB for {what}, and {device.type} has {free / GIB:.1f} GiB "
             "free; use a smaller model or configuration, or a machine with more memory"
         )
 

@@ -26,6 +26,8 @@ from skipscope.models.resnet import ResNet, blocks_per_stage
 
 CHANNELS = (16, 32, 64)
 CARDINALITY = 8
+DEEPEST = 20_000  # layers: beyond this, building alone takes minutes
+LARGEST = 10_000  # of a number in an option
 FAMILIES: dict[str, dict[str, Any]] = {
     "resnet": {},
     "preresnet": {"preactivation": True},
@@ -62,7 +64,8 @@ def parse(name: str) -> dict[str, Any]:
     if not rest or rest[0] not in INPUTS:
         _refuse(name, f"no input '{rest[0]}'" if rest else "no input", "inputs", rest[0] if rest else "", INPUTS)
     shape, classes = INPUTS[rest[0]]
-    options = {**FAMILIES[family], "depth": int(depth), "input_channels": shape[0], "classes": classes}
+    layers = _whole(name, f"depth '{_short(depth)}'", depth, DEEPEST)
+    options = {**FAMILIES[family], "depth": layers, "input_channels": shape[0], "classes": classes}
     said: dict[str, Any] = {}
     for option in rest[1:]:
         meant = _option(name, family, option)
@@ -104,9 +107,7 @@ def _option(name: str, family: str, option: str) -> dict[str, Any]:
     if number is None or number[1] not in NUMBERS:
         known = [*WORDS, *(f"{letter}K" for letter in NUMBERS)]
         _refuse(name, f"no option '{option}'", "options", option, known)
-    key, value = NUMBERS[number[1]], int(number[2])
-    if value < 1:
-        raise InputError(f"skipscope:{name}: '{option}' expected a number of at least 1")
+    key, value = NUMBERS[number[1]], _whole(name, f"'{_short(option)}'", number[2], LARGEST)
     if option.startswith("w"):
         return {key: tuple(value * width for width in CHANNELS)}
     if option.startswith("n"):
@@ -120,8 +121,21 @@ def _option(name: str, family: str, option: str) -> dict[str, Any]:
     return {key: value}
 
 
+def _whole(name: str, what: str, digits: str, most: int) -> int:
+    """Python itself refuses to read thousands of digits."""
+    digits = digits.lstrip("0") or "0"
+    value = int(digits) if len(digits) <= len(str(most)) else most + 1
+    if not 1 <= value <= most:
+        raise InputError(f"skipscope:{_short(name)}: {what} expected a number of at least 1 and at most {most}")
+    return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:40]}..."
+
+
 def _refuse(name: str, what: str, kind: str, got: str, known: Iterable[str]) -> NoReturn:
     known = list(known)
     close = difflib.get_close_matches(got, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    raise InputError(f"skipscope:{name}: {what}{hint} ({kind}: {', '.join(known)}; a name is {GRAMMAR})")
+    raise InputError(f"skipscope:{_short(name)}: {what}{hint} ({kind}: {', '.join(known)}; a name is {GRAMMAR})")

@@ -47,6 +47,14 @@ def random_images(shape: Sequence[int], samples: int = BATCH_SIZE) -> Tensor:
     return torch.randn(samples, *shape)
 
 
+def there(asked: Callable[[], bool]) -> bool:
+    """`path.is_file` or `path.is_dir`; what no file system takes as a name is not there."""
+    try:
+        return asked()
+    except (OSError, ValueError):
+        return False
+
+
 def refuse_text(wish: Wish, description: str) -> None:
     if wish.text is not None:
         raise InputError(

@@ -39,7 +39,7 @@ class Scheme:
 
 def _counted(name: str) -> str:
     """Units that are counted from one (`unit3`) become our blocks, counted from zero (`2`)."""
-    return re.sub(r"unit(\d+)", lambda found: str(int(found[1]) - 1), name)
+    return re.sub(r"unit(\d{1,6})(?!\d)", lambda found: str(int(found[1]) - 1), name)
 
 
 def _layered(name: str, shortcut: str, classifier: str) -> Scheme:

@@ -28,6 +28,7 @@ from skipscope.models.memory import ALLOCATE_AT_MOST, GIB, on_meta, require_room
 from skipscope.models.names import skipscope_recipe
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish
 from skipscope.models.weights import load_weights, require_file
+from skipscope.numerics import seed_of, usable_device
 
 RECIPES: dict[str, Callable[[str], Recipe]] = {
     "skipscope": skipscope_recipe,
@@ -55,6 +56,12 @@ class Source:
 
     def with_batch(self, batch: Batch) -> Source:
         """The same model with another batch, moved to the model's device and dtype."""
+        for tensor in pytree.tree_leaves(batch):
+            if isinstance(tensor, Tensor) and tensor.dim() and not len(tensor):
+                raise InputError(
+                    f"{self.description}: expected a batch of one sample or more, got a tensor of shape "
+                    f"{tuple(tensor.shape)}"
+                )
         return dataclasses.replace(self, batch=_moved(batch, self.model))
 
 
@@ -75,7 +82,7 @@ def resolve(
     Where only the structure is wanted (`weights_needed=False`), a large model stays on the meta device and its
     batch with it: nothing is allocated.
     """
-    home, kind = _device(device), _dtype(dtype)
+    home, kind = usable_device(device), _dtype(dtype)
     if weights is not None:
         require_file(weights)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -84,7 +91,8 @@ def resolve(
         torch.manual_seed(seed)
         recipe = _recipe(spec)
         source = _built(recipe, weights, home, kind, weights_needed)
-        torch.manual_seed(seed)  # the batch does not depend on how the weights were drawn
+        # The batch does not depend on how the weights were drawn, and has other numbers than they have.
+        torch.manual_seed(seed_of("input", seed))
         batch = recipe.example(source.model, Wish(input_shape, text, samples))
     return source if batch is None else source.with_batch(batch)
 
@@ -131,18 +139,6 @@ def _moved(batch: Batch, model: nn.Module) -> Batch:
         return tensor.to(device, dtype if tensor.is_floating_point() else None)
 
     return pytree.tree_map_only(Tensor, move, batch)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).split("\n")[0]
-        raise InputError(
-            f"--device {name} cannot be used here ({reason}); use cpu or a device that is there"
-        ) from error
-    return device
 
 
 def _dtype(name: str | None) -> torch.dtype | None:

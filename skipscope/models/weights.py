@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.models.fit import misfits
+from skipscope.models.recipe import there
 from skipscope.models.resnet import ResNet
 from skipscope.models.schemes import translated
 
@@ -28,28 +29,36 @@ CONVERT = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors'
 
 def require_file(path: Path) -> None:
     """Asked before the model is built, which may take long."""
-    if not path.is_file():
+    if not there(path.is_file):
         raise InputError(f"no weights file {path}; give a .safetensors file or a torch.save of model.state_dict()")
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Copy the tensors of `path` into `model`; every tensor must be there, be expected, and have its shape."""
+    """Copy the tensors of `path` into `model`; every tensor must be there, be expected, and have its shape and kind."""
     state = _unprefixed(_unwrapped(_read(path), path), model)
     if isinstance(model, ResNet):
         state = translated(model, state, path)
     else:
         _check(model, state, path)
+    _check_kinds(model, state, path)
     model.load_state_dict(state, strict=False)
 
 
 def _read(path: Path) -> Any:
+    form = ""
     try:
-        if path.suffix == ".safetensors":
+        form = _format(path)
+        if form == "safetensors" or (not form and path.suffix == ".safetensors"):
             from safetensors.torch import load_file
 
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:  # by its path, torch would believe its name
+            return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        if not form:
+            raise InputError(
+                f"{path} is neither a safetensors file nor one that torch.save wrote; save the weights with {CONVERT}"
+            ) from error
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = f" ({found.group(1)})" if found else ""
         raise InputError(
@@ -62,6 +71,16 @@ def _read(path: Path) -> Any:
             f"{path} cannot be read as weights ({type(error).__name__}: {_first_sentence(error)}); "
             f"save them with {CONVERT}"
         ) from error
+
+
+def _format(path: Path) -> str:
+    """By its first bytes, whatever the name says: "safetensors", "torch", or nothing where it is neither."""
+    with path.open("rb") as file:
+        head = file.read(9)
+    if head[8:] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size - 8:
+        return "safetensors"
+    # A zip archive, or a pickle, as old versions of torch wrote them.
+    return "torch" if head.startswith((b"PK", b"\x80")) else ""
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
@@ -97,6 +116,34 @@ def _check(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
             f"{path} does not fit {type(model).__name__}: {'; '.join(problems)}. "
             "Name a model built as the trained one was, for example with a function: file.py:factory"
         )
+
+
+def _check_kinds(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+    """Other precisions are converted; what would lose more than digits is refused, and so is what has no values."""
+    own = model.state_dict()
+    wrong = []
+    for name, tensor in state.items():
+        (theirs, in_file), (ours, in_model) = _kind(tensor), _kind(own[name])
+        counter = name.endswith("num_batches_tracked") and theirs == "float"  # a file may have one type for all
+        if theirs != ours and not counter:
+            wrong.append(f"{name} is {in_file} in the file and {in_model} in the model")
+    if wrong:
+        more = f", and so for {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise InputError(
+            f"{path} does not fit {type(model).__name__}: {wrong[0]}{more}. "
+            "Convert the weights to dense floating-point numbers first"
+        )
+
+
+def _kind(tensor: Tensor) -> tuple[str, str]:
+    """What may be copied into what, and the name for a message."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_meta:
+        return "meta", f"{name} without values"
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        return "other", f"{'quantised' if tensor.is_quantized else 'sparse'} {name}"
+    kind = "float" if tensor.is_floating_point() else "complex" if tensor.is_complex() else "whole"
+    return kind, name
 
 
 def _first_sentence(error: Exception) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skipscope.report.table import Table
 
 TEMPLATE = "page.html.jinja"
+SHOWN = 4  # members of a quantity that are shown one by one
 
 
 def page(
@@ -17,9 +19,9 @@ def page(
     record: Mapping[str, Any],
     claims: Sequence[Mapping[str, Any]],
     tables: Sequence[Table],
-    figures: Mapping[str, Any],
+    figures: Sequence[tuple[str, Any]],
 ) -> str:
-    """The report as text. figures: Plotly figures by their captions."""
+    """The report as text. figures: captions and Plotly figures."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -31,17 +33,20 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = {
-        caption: Markup(
-            figure.to_html(
-                full_html=False,
-                include_plotlyjs=False,
-                div_id=f"figure-{number}",
-                config={"displaylogo": False, "responsive": True},
-            )
+    drawn = [
+        (
+            caption,
+            Markup(
+                figure.to_html(
+                    full_html=False,
+                    include_plotlyjs=False,
+                    div_id=f"figure-{number}",
+                    config={"displaylogo": False, "responsive": True},
+                )
+            ),
         )
-        for number, (caption, figure) in enumerate(figures.items(), 1)
-    }
+        for number, (caption, figure) in enumerate(figures, 1)
+    ]
     return environment.get_template(TEMPLATE).render(
         title=title,
         summary=summary,
@@ -54,6 +59,18 @@ def page(
 
 
 def in_words(measured: Mapping[str, Any]) -> str:
-    return "; ".join(
-        f"{key}: {value:.3g}" if isinstance(value, float) else f"{key}: {value}" for key, value in measured.items()
-    )
+    return "; ".join(f"{key}: {_in_words(value)}" for key, value in measured.items())
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, Mapping):  # members that were too many to keep
+        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
+    if isinstance(value, (list, tuple)) and len(value) > SHOWN and all(isinstance(v, (int, float)) for v in value):
+        finite = [v for v in value if math.isfinite(v)]
+        mean = f"mean {sum(finite) / len(finite):.3g}, " if len(finite) == len(value) else ""
+        return f"{mean}{min(value):.3g} to {max(value):.3g} ({len(value)})"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_in_words(v) for v in value) or "none"
+    return str(value)

@@ -28,7 +28,7 @@ def write_report(path: Path | str) -> Path:
             record=saved.record,
             claims=[decision.to_dict() for decision in saved.claims],
             tables=[table for view in shown for table in view.tables],
-            figures=dict(figures.values()),
+            figures=list(figures.values()),
         )
         return run.write_text("report.html", text)
 
@@ -44,6 +44,8 @@ def _summary(saved: SavedRun) -> list[str]:
         lines.append(f"Of {len(verdicts)} {'claim' if len(verdicts) == 1 else 'claims'}: {counts}.")
     if saved.record["status"] != "finished":
         lines.append(f"This run is not complete: its status is '{saved.record['status']}'.")
+    if saved.changed:
+        lines.append(f"Not as the run wrote them: {', '.join(saved.changed)}.")
     return [*lines, *saved.record.get("notes", [])]
 
 

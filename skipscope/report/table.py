@@ -31,7 +31,21 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Three digits; a dash where there is nothing."""
+    """A whole number to a million in full, others to three digits; a dash where there is nothing."""
     if math.isnan(value):
         return "-"
+    if abs(value) <= 1e6 and value == round(value):
+        return str(round(value))
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 or math.isinf(value) else f"{value:.1e}"
+
+
+def mean_count(value: float) -> str:
+    """The mean of counts: in full where it is whole, else with one decimal."""
+    return number(value) if math.isnan(value) or math.isinf(value) or value == round(value) else f"{value:.1f}"
+
+
+def with_error(value: float, error: float) -> str:
+    """An estimate and its standard error, of two digits."""
+    if math.isnan(value) or math.isnan(error):
+        return number(value)
+    return f"{number(value)} ± {number(float(f'{error:.1e}'))}"

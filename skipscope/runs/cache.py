@@ -1,7 +1,8 @@
 """Things that are costly to make and determined by what they are made from, kept between runs.
 
-The key is a hash of everything that determines the thing, so a wrong hit is not possible and nothing ever has to be
-invalidated: delete the folder whenever you like.
+The key is a hash of everything that is known to determine the thing, so nothing has to be invalidated by hand: delete
+the folder whenever you like. What a key cannot see is code that changes between releases and makes the same settings
+mean something else. A file in the cache may be anybody's: whoever reads it checks that it holds what its key says.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another --out folder") from error
+        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -64,6 +64,10 @@ def read_dataset(path: Path) -> xarray.Dataset:
         raise InputError(f"{path} cannot be read as a dataset: {str(error).splitlines()[0]}") from error
 
 
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def digest(path: Path | str) -> str:
+    """The SHA-256 of a file's content: what a record names an input by, and tells whether a file was changed."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error

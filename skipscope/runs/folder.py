@@ -1,6 +1,6 @@
 """A run folder: everything that a run leaves behind, and where it came from.
 
-    run.json                    what, parameters, preset, seed, versions, device, start, end, status, hashes
+    run.json                    what, parameters, preset, seed, versions, device, start, end, status, notes, hashes
     claims.json                 a list of decided claims
     data/NAME.nc                one labelled dataset a measurement
     checkpoints/NAME.safetensors
@@ -11,12 +11,15 @@ until the run ends as `finished`, `interrupted` (Ctrl-C) or `failed` (with `erro
 file of the run: what a later run may replace, and nothing else.
 
 A run is made of parts (`part`): a dataset that is there, whole and with its hash, is read instead of computed. That is
-all there is to resuming: the run goes through the same lines again and finds most of them done. A lock, which the
-system gives back even when a process is killed, tells a run that is going on from one that was.
+all there is to resuming: the run goes through the same lines again, finds most of them done, and says its notes again.
+Parts of different versions of skipscope or torch are not mixed; other libraries may differ, and `resumed` has for every
+resumption its time and the versions that the run had until then. A lock, which the system gives back even when a
+process is killed, tells a run that is going on from one that was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import platform
@@ -30,13 +33,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from skipscope.errors import InputError
 from skipscope.runs.claims import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
-from skipscope.runs.lock import Lock
+from skipscope.runs.lock import HALF_WRITTEN, Lock
+from skipscope.runs.record import NAME, inside, read_record
 
 if TYPE_CHECKING:
     import xarray
     from torch import nn
 
+PACKAGE = __name__.partition(".")[0]
 LIBRARIES = ("torch", "numpy", "xarray")
+UNMIXED = (PACKAGE, "torch")  # versions that all parts of a run share
 
 Former = Literal["refuse", "replace", "resume"]
 
@@ -54,11 +60,13 @@ class RunFolder:
         seed: int | None = None,
         device: str = "cpu",
         former: Former = "refuse",
+        resumable: bool = True,
     ) -> None:
         """A new or empty folder, or one that holds a former run of the same `what`.
 
         former: what to do with that run: refuse the folder, remove the run's files, or go on with it, which needs the
-        same parameters, preset, seed and device.
+        same parameters, preset, seed, device and versions of skipscope and torch. resumable: whether a caller can ask
+        for the last of these, so that a refusal may advise it.
         """
         self.path = Path(path)
         asked = {
@@ -69,34 +77,38 @@ class RunFolder:
             "device": device,
         }
         self._ends = True  # leaving the context ends the run
-        found = self._found(what)
-        self._lock = Lock(self.path, what)
+        self._lock = Lock(self.path, what)  # before anything is looked at: another run may be about to end
         try:
+            found = self._found(what)
             if found is not None and former != "replace":
-                self._require_same(found, asked, former)
+                self._require_same(found, asked, former, resumable)
+            self._lock.remove_half_written()
             if found is not None and former == "replace":
                 self._remove_files(found)
             going_on = found is not None and former == "resume"
             self.record: dict[str, Any] = found if going_on and found else {**asked, "start": _now(), "hashes": {}}
             if going_on:
-                self.record.setdefault("resumed", []).append(_now())
+                self.record.setdefault("resumed", []).append({"time": _now(), "versions": self.record["versions"]})
                 self.record.pop("error", None)
-            self.record.update(versions=_versions(), end=None, status="running")
+                self.record.pop("notes", None)
+            self.record.update(versions=versions(), end=None, status="running")
             self._write_record()
         except BaseException:
-            self._lock.release()
+            self._lock.release(refused=True)
             raise
 
     @classmethod
     def reopened(cls, path: Path) -> Self:
         """A run that is there, to add files that are made from what is in it; its record stays but for their hashes."""
-        record = _read_record(path / "run.json")
-        if record is None:
-            raise InputError(f"{path} is no run folder: it has no readable run.json")
         run = cls.__new__(cls)
-        run.path, run.record = path, record
-        run._lock = Lock(path, str(record.get("what")))
-        run._ends = False
+        run.path, run._ends = path, False
+        run._lock = Lock(path, read_record(path)["what"])
+        try:
+            run.record = read_record(path)  # once more: it may have changed until the folder was ours
+            run._lock.remove_half_written()
+        except BaseException:
+            run._lock.release()
+            raise
         return run
 
     # -- what a run leaves
@@ -114,10 +126,10 @@ class RunFolder:
         return self.write(f"data/{name}.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
 
     def write_checkpoint(self, name: str, model: nn.Module) -> Path:
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
-        state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-        return self.write(f"checkpoints/{name}.safetensors", lambda path: save_file(state, path))
+        content = save({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()})
+        return self.write(f"checkpoints/{name}.safetensors", lambda path: path.write_bytes(content))
 
     def copy(self, file: Path, name: str) -> Path:
         return self.write(name, lambda path: shutil.copyfile(file, path))
@@ -135,6 +147,14 @@ class RunFolder:
         """Is this file of the run there, and as it was written?"""
         path = self.path / name
         return path.is_file() and self.record["hashes"].get(name) == digest(path)
+
+    def used(self, name: str, description: Mapping[str, Any]) -> None:
+        """An input of the run, by its content; one that has changed since the run began is refused."""
+        known = self.record.setdefault("inputs", {})
+        described = plain(dict(description))
+        if known.setdefault(name, described) != described:
+            raise InputError(f"{self.path} cannot be resumed: {name} is not what it was; choose another folder")
+        self._write_record()
 
     def note(self, text: str) -> None:
         """Something that a reader of the results must know; said once in run.json."""
@@ -161,36 +181,51 @@ class RunFolder:
 
     def _end(self, status: str) -> None:
         self.record.update(status=status, end=_now())
-        self._write_record()
-        self._lock.release()
+        try:
+            self._write_record()
+        finally:
+            self._lock.release()
 
     def _found(self, what: str) -> dict[str, Any] | None:
-        """The record of a former run of the same kind; a folder with anything else in it is refused."""
-        try:
-            names = sorted(entry.name for entry in self.path.iterdir()) if self.path.exists() else []
-        except NotADirectoryError as error:
-            raise InputError(f"{self.path} is a file; choose another folder for the run") from error
-        if not [name for name in names if name != Lock.NAME]:
-            return None
-        former = _read_record(self.path / "run.json")
-        if former is None or former.get("what") != what:
-            kind = f"but one of {former['what']}" if former and "what" in former else f"but {', '.join(names[:3])}"
-            raise InputError(
-                f"{self.path} is not empty and holds no former run of {what} ({kind}"
-                f"{', ...' if former is None and len(names) > 3 else ''}); choose another folder"
-            )
-        return former
+        """The record of a former run of the same kind; a folder with anything else in it is refused.
 
-    def _require_same(self, found: Mapping[str, Any], asked: Mapping[str, Any], former: Former) -> None:
+        A run that was killed while it wrote its first record leaves nothing that counts.
+        """
+        names = sorted(entry.name for entry in self.path.iterdir())
+        names = [name for name in names if name != Lock.NAME and not HALF_WRITTEN.match(name)]
+        if not names:
+            return None
+        kind = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        if NAME in names:
+            try:
+                former = read_record(self.path)
+            except InputError as error:
+                raise InputError(f"{error}; choose another folder") from error
+            if former["what"] == what:
+                return former
+            kind = f"one of {former['what']}"
+        raise InputError(
+            f"{self.path} is not empty and holds no former run of {what} (but {kind}); choose another folder"
+        )
+
+    def _require_same(
+        self, found: Mapping[str, Any], asked: Mapping[str, Any], former: Former, resumable: bool
+    ) -> None:
         differences = [
             f"{key} was {_short(old)} and is now {_short(new)}"
             for key, old, new in _leaves({key: found.get(key) for key in asked}, asked)
             if old != new
         ]
+        before, now = found["versions"], versions()
+        differences += [
+            f"{name} was {before.get(name)} and is now {now[name]} (parts of different versions are not mixed)"
+            for name in UNMIXED
+            if before.get(name) != now[name]
+        ]
         if former == "refuse":
-            change = "" if differences else " (--resume goes on with it)"
+            change = "" if differences or not resumable else " (--resume goes on with it)"
             raise InputError(
-                f"{self.path} holds a run of {asked['what']} with status '{found.get('status')}'{change}; "
+                f"{self.path} holds a run of {asked['what']} with status '{found['status']}'{change}; "
                 "choose another folder"
             )
         if differences:
@@ -200,10 +235,10 @@ class RunFolder:
             )
 
     def _remove_files(self, found: Mapping[str, Any]) -> None:
-        for name in found.get("hashes", {}):
-            file = self.path / name
-            if self.path.resolve() in file.resolve().parents:
-                file.unlink(missing_ok=True)
+        for name in found["hashes"]:
+            if inside(self.path, name):
+                with contextlib.suppress(IsADirectoryError):
+                    (self.path / name).unlink(missing_ok=True)
 
     # -- files
 
@@ -217,7 +252,7 @@ class RunFolder:
 
     def _write_record(self) -> None:
         text = as_json(self.record) + "\n"
-        write_whole(self.path / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
+        write_whole(self.path / NAME, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _leaves(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -234,18 +269,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _read_record(path: Path) -> dict[str, Any] | None:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _versions() -> dict[str, str]:
-    package = __name__.partition(".")[0]
-    versions = {name: str(importlib.import_module(name).__version__) for name in (package, *LIBRARIES)}
-    return {**versions, "python": platform.python_version()}
+def versions() -> dict[str, str]:
+    found = {name: str(importlib.import_module(name).__version__) for name in (PACKAGE, *LIBRARIES)}
+    return {**found, "python": platform.python_version()}
 
 
 def _now() -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from skipscope.errors import InputError
-from skipscope.runs.claims import Decision
-from skipscope.runs.files import read_dataset
+from skipscope.runs.claims import Decision, Verdict
+from skipscope.runs.criteria import Relation
+from skipscope.runs.files import digest, read_dataset
+from skipscope.runs.record import inside, kind, read_json, read_record
 
 if TYPE_CHECKING:
     import xarray
+
+TEXTS = ("id", "paper", "claim", "statistic", "expected", "preset", "reason")  # of a claim
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class SavedRun:
     record: dict[str, Any]  # of run.json
     claims: tuple[Decision, ...]
     names: tuple[str, ...]  # of its datasets
+    changed: tuple[str, ...] = ()  # files whose content is not what the run wrote
 
     def dataset(self, name: str) -> xarray.Dataset:
         if name not in self.names:
@@ -30,22 +34,42 @@ class SavedRun:
 
 def load_run(path: Path | str) -> SavedRun:
     path = Path(path)
-    record = _json(path / "run.json", path)
-    claims = _json(path / "claims.json", path) if (path / "claims.json").is_file() else []
-    try:
-        decisions = tuple(Decision.from_dict(claim) for claim in claims)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path / 'claims.json'} is not a list of claims ({error!r})") from error
+    record = read_record(path)
     # In the order in which they were written.
-    names = [name for name in record.get("hashes", {}) if name.startswith("data/") and name.endswith(".nc")]
-    found = tuple(name.removeprefix("data/").removesuffix(".nc") for name in names if (path / name).is_file())
-    return SavedRun(path, record, decisions, found)
+    files = [name for name in record["hashes"] if inside(path, name) and (path / name).is_file()]
+    names = [name for name in files if name.startswith("data/") and name.endswith(".nc")]
+    return SavedRun(
+        path,
+        record,
+        _claims(path / "claims.json"),
+        tuple(name.removeprefix("data/").removesuffix(".nc") for name in names),
+        tuple(name for name in files if digest(path / name) != record["hashes"][name]),
+    )
 
 
-def _json(file: Path, folder: Path) -> Any:
+def _claims(file: Path) -> tuple[Decision, ...]:
+    content = read_json(file) if file.is_file() else []
+    if not isinstance(content, list):
+        raise InputError(f"{file} is not a list of claims, but {kind(content)}")
+    return tuple(_claim(file, number, claim) for number, claim in enumerate(content, start=1))
+
+
+def _claim(file: Path, number: int, content: Any) -> Decision:
+    wrong = f"{file} is not a list of claims: number {number}"
+    if not isinstance(content, dict):
+        raise InputError(f"{wrong}: expected a mapping, got {kind(content)}")
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} is no run folder: it has no {file.name}") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        decision = Decision.from_dict(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{wrong} is no claim ({error!r})") from error
+    for name in TEXTS:
+        if not isinstance(getattr(decision, name), str):
+            raise InputError(f"{wrong}: expected a text as its {name}, got {kind(content[name])}")
+    if not isinstance(decision.measured, dict):
+        raise InputError(f"{wrong}: expected a mapping of what was measured, got {kind(content['measured'])}")
+    if decision.verdict not in get_args(Verdict):
+        raise InputError(f"{wrong}: expected a verdict of {', '.join(get_args(Verdict))}, got {content['verdict']!r}")
+    for outcome in decision.outcomes:
+        if outcome.relation not in get_args(Relation) or outcome.passed not in (True, False, None):
+            raise InputError(f"{wrong}: {outcome.quantity}: no outcome is {outcome.relation!r}, {outcome.passed!r}")
+    return decision

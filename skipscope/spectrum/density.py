@@ -35,7 +35,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
-from skipscope.numerics import measuring
+from skipscope.numerics import measuring, seed_of
 
 GRID = 256  # points of the smoothed density
 ROUNDING = 8.0  # times sqrt(max(m, n)) eps sigma_max: below it, a difference of values is rounding
@@ -239,7 +239,7 @@ def spectral_density(
 
 def _probes(size: int, probes: int, seed: int) -> Tensor:
     """Random signs, (probes, size), of length 1: of all probes with independent entries those of least variance."""
-    generator = torch.Generator("cpu").manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
     return (2.0 * torch.randint(0, 2, (probes, size), generator=generator, device="cpu").double() - 1) / math.sqrt(size)
 
 

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
+from skipscope.numerics import seed_of
 
 DENSE_BYTES = 8 * 2**30  # the most that a dense route takes without being asked: matrix, vectors and work space
 DENSE_COPIES = 4
@@ -215,7 +216,7 @@ class Krylov(ABC):
 
     def __init__(self, operator: Operator, block: int, seed: int) -> None:
         self.whole, self.block = operator, block
-        self.generator = torch.Generator("cpu").manual_seed(seed)
+        self.generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
         self.unit = torch.ones(
             operator.shape[0], dtype=operator.dtype, device=operator.device
         )  # B: what products are divided by

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skipscope.data import Dataset, load, load_or_digits
@@ -14,6 +13,7 @@ from skipscope.training.networks import Network, Trained, trained
 if TYPE_CHECKING:
     import xarray
 
+MOST_NETWORKS = 1000  # of one kind in a run
 Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
 
 
@@ -29,13 +29,19 @@ class Bench:
         """data/STUDY-NAME.nc, or data/STUDY.nc where the name is empty; computed unless the run has it already."""
         return self.run.part("-".join(filter(None, (self._study, name))), compute)
 
+    def shared(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
+        """data/NAME.nc, for what several studies of a paper measure alike."""
+        return self.run.part(name, compute)
+
     def data(self, spec: str) -> Dataset:
         """A data set; the embedded digits where it is not found, up to the preset `quick`, and the run says so."""
         if self.preset not in ("smoke", "quick"):
-            return load(spec)
-        data = load_or_digits(spec)
-        if data.stands_in_for:
-            self.run.note(f"{data.stands_in_for} was not found: the embedded digits stand in for it")
+            data = load(spec)
+        else:
+            data = load_or_digits(spec)
+            if data.stands_in_for:
+                self.run.note(f"{data.stands_in_for} was not found: the embedded digits stand in for it")
+        self.run.used(f"data {spec}", data.describe())
         return data
 
     def trained(self, model: str, data: Dataset, settings: Settings, *, seed: int) -> Trained:
@@ -43,13 +49,13 @@ class Bench:
         network = Network(model, data, settings, seed, self.device)
         return trained(network, self.run, self.steps(f"training {network.title}"))
 
+    def seeds(self, count: int) -> list[int]:
+        """Of networks; those of runs with different --seed have none in common."""
+        return [MOST_NETWORKS * self.seed + number for number in range(count)]
+
     def steps(self, what: str) -> Callable[[int, int], None]:
         """Progress of one thing that is done: called with how much of it is done and how much there is."""
         return lambda done, total: self._progress(what, done, total)
 
     def note(self, text: str) -> None:
         self.run.note(text)
-
-    @staticmethod
-    def file(path: str) -> Path | None:
-        return Path(path) if path else None

@@ -12,10 +12,17 @@ from skipscope.studies.b.claims import CLAIMS as B
 from skipscope.studies.c.claims import CLAIMS as C
 from skipscope.studies.d.claims import CLAIMS as D
 from skipscope.studies.d.law import LAW
+from skipscope.studies.d.noise import NOISE
+from skipscope.studies.d.perturbations import PERTURBATIONS
+from skipscope.studies.d.projections import PROJECTIONS
+from skipscope.studies.d.proportions import PROPORTIONS
+from skipscope.studies.d.scaling import SCALING
+from skipscope.studies.d.spectra import SPECTRA
+from skipscope.studies.d.verify import VERIFY
 from skipscope.studies.study import Study
 
 CLAIMS: tuple[Claim, ...] = (*A, *B, *C, *D)
-STUDIES: tuple[Study, ...] = (LAW,)
+STUDIES: tuple[Study, ...] = (VERIFY, LAW, SPECTRA, PROPORTIONS, PERTURBATIONS, PROJECTIONS, SCALING, NOISE)
 PAPERS = tuple(sorted({claim.paper for claim in CLAIMS}))
 
 

@@ -55,6 +55,8 @@ def run_studies(
         former="resume" if resume else "refuse",
     )
     with folder as run:
+        if changes:
+            run.note(f"settings that differ from the preset: {', '.join(f'{k}={v}' for k, v in changes.items())}")
         evidence: dict[str, Mapping[str, Any]] = {}
         for study in studies:
             bench = Bench(study.name, run, preset=preset, seed=seed, device=device, progress=progress)

@@ -11,6 +11,7 @@ at all, and `identity` is compared before anything is taken from it.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -163,8 +164,41 @@ def identity(settings: Settings, model: nn.Module, split: Split, test: Split | N
         "training data": split.digest(),
         "test data": None if test is None else test.digest(),
         "test_every": test_every,
+        **{f"module {name}".strip(): text for name, text in structure(model).items()},
     }
     return json.loads(json.dumps(found))
+
+
+SCALARS = (bool, int, float, str, type(None))
+
+
+def structure(model: nn.Module) -> dict[str, str]:
+    """What every module is: its class and its settings. Weights of equal shapes may belong to different functions.
+
+    Settings are what the module shows of itself, and its public attributes that are numbers, texts, functions, or
+    tuples of these: whether a block has a skip is such an attribute, and no weight tells.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        shown = re.sub(r" at 0x[0-9a-f]+", "", module.extra_repr())  # an address is another one each time
+        more = [
+            f"{key}={text}"
+            for key, value in sorted(vars(module).items())
+            if not key.startswith("_") and key != "training" and f"{key}=" not in shown
+            if (text := _setting(value)) is not None
+        ]
+        found[name] = f"{type(module).__qualname__}({', '.join(filter(None, [shown, *more]))})"
+    return found
+
+
+def _setting(value: Any) -> str | None:
+    """As text, the same in every process; None for what is no setting."""
+    if isinstance(value, SCALARS):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        parts = [_setting(part) for part in value]
+        return None if None in parts else f"({', '.join(map(str, parts))})"
+    return getattr(value, "__qualname__", None) or getattr(value, "__name__", None) if callable(value) else None
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

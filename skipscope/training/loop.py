@@ -68,7 +68,11 @@ def train(
     together = processes(model, settings.batch)
     split, test = split.to(together.device), None if test is None else test.to(together.device)
     history = History()
-    with in_mode(model, training=True), _layout(model, together.device, channels_last) as layout:
+    with (
+        in_mode(model, training=True),
+        _layout(model, together.device, channels_last) as layout,
+        _same_kernels_each_time(),
+    ):
         update = Update(unwrapped(model), settings, together.device)
         run = Run(unwrapped(model), update, history, hooks, known)
         if path is not None:
@@ -199,6 +203,17 @@ def _tested(model: nn.Module, test: Split, together: Processes) -> float:
 def _augmentation(name: str, split: Split) -> Augmentation | None:
     """Colours are changed in [0, 1], so it must know how the split's pixels were normalised."""
     return None if name == "none" else augmentation(name, getattr(split, "normalisation", AS_THEY_ARE))
+
+
+@contextmanager
+def _same_kernels_each_time() -> Iterator[None]:
+    """Otherwise a resumed run on a GPU ends with other numbers: cuDNN may choose kernels that add up in any order."""
+    flags = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = flags
 
 
 @contextmanager

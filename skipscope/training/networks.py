@@ -1,33 +1,39 @@
 """Trained networks: made once, found again.
 
-A network is determined by its name, its data, its settings, its seed, the kind of device and the version of PyTorch;
-the hash of all of these is its key in the cache. What a run uses is also in its own folder, so that the folder is
-complete.
+A network is determined by its name, its initial weights, its data, its settings, its seed, the kind of device and the
+versions of skipscope and PyTorch; the hash of all of these is its key in the cache. What a run uses is also in its own
+folder, so that the folder is complete.
+
+A file holds its key and a digest of its weights, and is read only as what it says: one that is broken, or another
+network's, is as good as none. The cache is a convenience: where it cannot be used, the run says so and goes on.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 import skipscope.models.names as names
 from skipscope.data import Dataset
+from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
 from skipscope.runs.cache import cache_root, key_of
 from skipscope.runs.files import plain, write_whole
-from skipscope.runs.folder import RunFolder
+from skipscope.runs.folder import UNMIXED, RunFolder, versions
 from skipscope.training.evaluation import accuracy
 from skipscope.training.history import History
 from skipscope.training.loop import train
 from skipscope.training.settings import Settings
 
 TESTS = 20  # on the test images, over a training
-SCHEME = 1  # of what a key stands for: raised when the same settings come to mean other weights
+HEADER = "skipscope"
 
 
 @dataclass(frozen=True)
@@ -40,21 +46,38 @@ class Network:
     seed: int  # of the initial weights and of everything that is drawn in training
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        """A network that cannot take the images or the labels, or one that another name fits, is refused.
+
+        Where no name fits exactly (a choice of classes, images of another size), one with enough outputs will do.
+        """
+        options = names.parse(self.model)
+        wants, has = (options["input_shape"], options["classes"]), (tuple(self.data.shape), self.data.classes)
+        fitting = [name for name, known in names.INPUTS.items() if known == has]
+        if wants == has or (not fitting and wants[0][0] == has[0][0] and wants[1] >= has[1]):
+            return
+        family, _, *rest = self.model.split("-")
+        advice = f"take {'-'.join([family, fitting[0], *rest])}" if fitting else "no name of a network fits these data"
+        raise InputError(
+            f"{self.model} is for {_in_words(*wants)}, and {self.data.name} has {_in_words(*has)}; {advice}"
+        )
+
     @property
     def title(self) -> str:
         return f"{self.model}, seed {self.seed}"
 
     @property
     def key(self) -> str:
+        now = versions()
         return key_of(
             {
-                "scheme": SCHEME,
+                **{name: now[name] for name in UNMIXED},
                 "model": names.parse(self.model),
+                "initial": _digest(self.initial().state_dict()),
                 "data": self.data.describe(),
                 "settings": dataclasses.asdict(self._settings),
                 "seed": self.seed,
                 "device": torch.device(self.device).type,
-                "torch": torch.__version__,
             }
         )
 
@@ -98,50 +121,65 @@ def trained(network: Network, run: RunFolder, progress: Callable[[int, int], Non
     """From the run's own folder, else from the cache, else trained now, going on from the run's last checkpoint."""
     key = network.key
     own = f"checkpoints/{network.model}-{network.seed}-{key[:12]}.safetensors"
+    found = _usable(network, key, run.path, own) if run.has(own) else None
+    if found is not None:
+        return found
     cached = cache_root() / "networks" / f"{key}.safetensors"
-    if not run.has(own):
-        if not cached.is_file():
-            _make(network, run.path / own, progress, lambda write: write_whole(cached, write))
+    if _in_cache(network, key, cached, run):
         run.copy(cached, own)
-    return _read(network, run.path, own)
+    else:
+        content = _make(network, key, run, own, progress)
+        try:
+            write_whole(cached, lambda path: path.write_bytes(content))
+        except InputError as error:
+            reason = getattr(error.__cause__, "strerror", None) or error
+            run.note(
+                f"trained networks cannot be kept in the cache {cached.parent} ({reason}): "
+                "the next run trains them again; SKIPSCOPE_CACHE names another folder"
+            )
+    return _read(network, key, run.path, own)
 
 
 def train_into(network: Network, run: RunFolder, progress: Callable[[int, int], None]) -> Trained:
     """Trained now, whatever the cache has, with its history as a dataset of the run."""
-    own = _own(network)
-    if not run.has(own):
-        _make(network, run.path / own, progress, lambda write: run.write(own, write))
-    found = _read(network, run.path, own)
+    key, own = network.key, _own(network)
+    found = _usable(network, key, run.path, own)
+    if found is None:
+        _make(network, key, run, own, progress)
+        found = _read(network, key, run.path, own)
+    elif not run.has(own):  # a kill came between the file and the record
+        run.copy(run.path / own, own)
     run.write_dataset("history", found.history.to_dataset().assign_attrs(measure="history", network=network.title))
     return found
 
 
 def help_training(network: Network, folder: Path) -> None:
-    """What the other processes do while the main one is in `train_into`."""
-    place = folder / _own(network)
-    if not place.is_file():
-        network.train(network.initial(), place, None)
+    """What the other processes do while the main one is in `train_into`; all decide alike whether there is a need."""
+    own = _own(network)
+    if _usable(network, network.key, folder, own) is None:
+        network.train(network.initial(), folder / own, None)
 
 
-Write = Callable[[Path], object]  # a file's content to a path
-
-
-def _make(network: Network, place: Path, progress: Callable[[int, int], None], keep: Callable[[Write], object]) -> None:
-    """Train, and give the network to `keep`."""
-    from safetensors.torch import save_file
+def _make(network: Network, key: str, run: RunFolder, own: str, progress: Callable[[int, int], None]) -> bytes:
+    """Train, and write the network into the run's folder; gives the file's content."""
+    from safetensors.torch import save
 
     model = network.initial()
-    history = network.train(model, place, progress)
+    history = network.train(model, run.path / own, progress)
     model.eval()
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     about = {
+        "key": key,
+        "weights": _digest(state),
         "network": network.title,
         "data": network.data.name,
         "history": plain(history.to_dict()),
         "test_accuracy": accuracy(model, network.data.test),
     }
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    keep(lambda path: save_file(state, path, {"skipscope": json.dumps(about)}))
-    _checkpoint(place).unlink(missing_ok=True)
+    content = save(state, {HEADER: json.dumps(about)})
+    run.write(own, lambda path: path.write_bytes(content))
+    _checkpoint(run.path / own).unlink(missing_ok=True)
+    return content
 
 
 def _own(network: Network) -> str:
@@ -152,12 +190,58 @@ def _checkpoint(place: Path) -> Path:
     return place.with_name(place.name.replace(".safetensors", ".training.safetensors"))
 
 
-def _read(network: Network, folder: Path, name: str) -> Trained:
-    from safetensors import safe_open
+def _in_cache(network: Network, key: str, file: Path, run: RunFolder) -> bool:
+    try:
+        if file.is_file():
+            _read(network, key, file.parent, file.name)
+            return True
+    except (InputError, OSError) as error:
+        run.note(f"a file in the cache of trained networks was ignored, and {network.title} trained: {error}")
+    return False
 
-    with safe_open(folder / name, "pt") as file:
-        about = json.loads(file.metadata()["skipscope"])
-        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+
+def _usable(network: Network, key: str, folder: Path, name: str) -> Trained | None:
+    try:
+        return _read(network, key, folder, name)
+    except InputError:
+        return None
+
+
+def _read(network: Network, key: str, folder: Path, name: str) -> Trained:
+    """What a file holds, if it is whole and this network's; otherwise InputError says what is wrong with it."""
+    from safetensors import SafetensorError, safe_open
+
+    file = folder / name
+    try:
+        with safe_open(file, "pt") as content:
+            about = json.loads(content.metadata()[HEADER])
+            state = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (it is no mapping)
+        history, test_accuracy = History.from_dict(about["history"]), float(about["test_accuracy"])
+        same = about["key"] == key
+        whole = about["weights"] == _digest(state)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{file} is no trained network ({type(error).__name__}: {error})") from error
     model = network.initial()
+    if not same or _shapes(state) != _shapes(model.state_dict()):
+        raise InputError(f"{file} is another network than {network.title}")
+    if not whole:
+        raise InputError(f"{file} has been changed: its weights are not those that were written")
     model.load_state_dict(state)
-    return Trained(model.eval(), History.from_dict(about["history"]), about["test_accuracy"], name)
+    return Trained(model.eval(), history, test_accuracy, name)
+
+
+def _digest(state: Mapping[str, Tensor]) -> str:
+    """Of names, kinds, shapes and values."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        found.update(repr((name, tensor.dtype, tuple(tensor.shape))).encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    return {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in state.items()}
+
+
+def _in_words(shape: tuple[int, ...], classes: int) -> str:
+    return f"images of {' x '.join(map(str, shape))} in {classes} classes"

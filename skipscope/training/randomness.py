@@ -6,16 +6,14 @@ with the same numbers as one that was not, and there is no state of a generator 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from skipscope.numerics import seed_of
 
-def seed_of(*parts: int | str) -> int:
-    """A seed for each purpose; neighbouring parts give unrelated seeds, which sums of them would not."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+__all__ = ["seed_of", "seeded"]
 
 
 @contextmanager

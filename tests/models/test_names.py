@@ -93,12 +93,21 @@ def test_digits_go_through_three_stages() -> None:
         ("resnet55-cifar", "such as 50 or 56, got 55"),
         ("resnet32-cifar-bottleneck", r"9 n \+ 2"),
         ("", "no family"),
+        (f"resnet{'9' * 5000}-cifar", r"depth '9{40}\.\.\.' expected a number of at least 1 and at most 20000$"),
+        ("resnet6000002-cifar", "at most 20000"),
+        ("resnet0-cifar", "at least 1"),
+        ("resnet8-cifar-w1000000", "'w1000000' expected a number of at least 1 and at most 10000"),
+        (f"resnext8-cifar-c{'9' * 5000}", "at most 10000"),
         ("resnet56-cifar-", "no option ''"),
     ],
 )
 def test_a_wrong_name_says_what_is_allowed(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse(name)
+
+
+def test_numbers_may_begin_with_zeros() -> None:
+    assert parse("resnet000020-cifar-w0002") == parse("resnet20-cifar-w2")
 
 
 def test_text_is_refused() -> None:

@@ -151,6 +151,37 @@ def test_a_wrong_shape_is_shown(tmp_path: Path) -> None:
     assert "stage2.0.conv2.weight 32x32x5x5 in the file, 32x32x3x3 in the model" in message
 
 
+BOTTLENECK = "resnet11-digits-bottleneck"
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        (net, key)
+        for net in ("resnet8-digits", BOTTLENECK)
+        for key in build(net).state_dict()
+        if "num_batches" not in key
+    ],
+)
+def test_a_file_without_one_tensor_names_it(name: str, missing: str, tmp_path: Path) -> None:
+    state = trained(name).state_dict()
+    del state[missing]
+    assert f"1 missing ({missing})" in refusal(state, name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["resnet8-digits", BOTTLENECK])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (4, 0), (0, 4, 3, 3), (4, 0, 3, 3), (2, 2, 2, 2, 2)])
+def test_tensors_of_another_rank_are_shown(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    state = {key: torch.zeros(shape) for key in build(name).state_dict()}
+    assert "of another shape" in refusal(state, name, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["stage1.{}.conv1.weight", "features.stage1.unit{}.body.conv1.conv.weight"])
+def test_numbers_that_python_does_not_read_are_names_like_others(key: str, tmp_path: Path) -> None:
+    message = refusal({key.format("9" * 5000): torch.zeros(3)}, "resnet8-digits", tmp_path)
+    assert "1 unexpected" in message
+
+
 def test_names_of_no_scheme_are_shown(tmp_path: Path) -> None:
     message = refusal({"encoder.weight": torch.zeros(3)}, "resnet8-digits", tmp_path)
     assert "1 unexpected (encoder.weight)" in message

@@ -18,8 +18,10 @@ from safetensors import safe_open
 from torch import nn
 
 from skipscope.errors import InputError
+from skipscope.models.names import build
+from skipscope.models.resnet import ResNet
 from skipscope.training import At, History, Settings, train
-from skipscope.training.checkpoint import State
+from skipscope.training.checkpoint import State, structure
 from tests.training.nets import assert_same, blobs, net, picture_net, pictures, plain_net
 from tests.training.runs import SETTINGS, STEPS, whole_run
 
@@ -127,6 +129,57 @@ def test_what_the_file_holds(tmp_path: Path) -> None:
     assert record["identity"]["rate"] == SETTINGS.rate
 
 
+class Scaled(nn.Module):
+    """Its weights' shape is nowhere but in the weights."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale.sum(0)
+
+
+def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
+    path, settings = tmp_path / "run.safetensors", Settings(epochs=1, batch=16)
+    train(Scaled(2), blobs(), settings, checkpoint=path)
+    with pytest.raises(InputError, match=r"model/scale: shape \[2, 3\] was, \[4, 3\] is"):
+        train(Scaled(4), blobs(), settings, checkpoint=path)
+
+
+def test_weights_of_equal_shapes_may_belong_to_another_network(tmp_path: Path) -> None:
+    path, settings = tmp_path / "run.safetensors", Settings(epochs=1, batch=16)
+
+    def twin(**options: Any) -> ResNet:
+        return ResNet(8, channels=(2, 2, 2), input_channels=2, classes=3, **options)
+
+    train(twin(), pictures(), settings, checkpoint=path)
+    for options, message in (({"skips": False}, "skips=False"), ({"activation": "linear"}, "activation=linear")):
+        with pytest.raises(InputError, match="another training") as caught:
+            train(twin(**options), pictures(), settings, checkpoint=path)
+        assert message in str(caught.value)
+    train(twin(), pictures(), settings, checkpoint=path, progress=stop_at(1))  # itself: nothing is left to do
+
+
+def test_every_setting_of_a_network_is_in_its_structure() -> None:
+    base = {"depth": 11, "block": "bottleneck", "channels": (4, 4, 4)}
+    others: list[dict[str, Any]] = [
+        {},
+        {"skips": False},
+        {"preactivation": True},
+        {"shortcut": "projection"},
+        {"batch_norm": False},
+        {"activation": "linear"},
+        {"stochastic_depth": 0.5},
+        {"cardinality": 2, "group_width": 2},
+        {"channels": (4, 4, 8)},
+    ]
+    found = [structure(ResNet(**{**base, **other})) for other in others]
+    assert len({str(one) for one in found}) == len(others)
+    assert structure(build("resnet8-digits")) == structure(build("resnet8-digits").eval())
+    assert "0x" not in str(found)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -135,7 +188,8 @@ def test_what_the_file_holds(tmp_path: Path) -> None:
         ({"split": blobs(90)}, "training data was"),
         ({"test": blobs(12)}, "test data was None"),
         ({"model": nn.Linear(3, 3)}, "model was 'Sequential' and is 'Linear'"),
-        ({"model": nn.Sequential(nn.Linear(3, 9), nn.Linear(9, 3))}, "model/0.weight: shape"),
+        ({"model": nn.Sequential(nn.Linear(3, 9), nn.Linear(9, 3))}, "module 0 was 'Linear("),
+        ({"model": Scaled(2)}, "model was 'Sequential' and is 'Scaled'"),
         ({"hooks": [At([1], lambda *_: {}, name="new")]}, "the hook 'new' has no result"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -13,8 +13,11 @@ from skipscope.report.views.conditions import state_conditions_view, weight_cond
 from skipscope.report.views.history import history_view
 from skipscope.report.views.law import law_view
 from skipscope.report.views.leading import leading_view
+from skipscope.report.views.noise import noise_view
 from skipscope.report.views.profile import profile_view
+from skipscope.report.views.scaling import scaling_view
 from skipscope.report.views.spectra import spectra_view
+from skipscope.report.views.stability import stability_view
 from skipscope.report.views.verification import verification_view
 from skipscope.report.views.view import View
 
@@ -29,6 +32,9 @@ VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
     "spectra": spectra_view,
     "leading": leading_view,
     "law": law_view,
+    "stability": stability_view,
+    "scaling": scaling_view,
+    "noise": noise_view,
     "verification": verification_view,
     "weight_conditions": weight_conditions_view,
     "state_conditions": state_conditions_view,

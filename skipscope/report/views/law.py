@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import law_figure
-from skipscope.report.table import Table, number
+from skipscope.report.table import Table, mean_count
 from skipscope.report.views.view import View, network_of
 
 if TYPE_CHECKING:
@@ -61,6 +61,6 @@ def _units(datasets: Mapping[str, xarray.Dataset]) -> Table:
         for unit in data["unit"].values:
             here = means.sel(unit=unit)
             remark = str(data["reason"].sel(unit=unit).item()) or str(data["skip"].sel(unit=unit).item())
-            rows.append([network_of(name, data), str(unit), remark, *(number(float(here[key])) for key in COLUMNS)])
+            rows.append([network_of(name, data), str(unit), remark, *(mean_count(float(here[key])) for key in COLUMNS)])
     columns = ["network", "unit", "skip, or why there is no law", *COLUMNS.values()]
     return Table("The exact law, unit by unit", columns, rows, "Means over the samples.", names=3)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import profile_figure
-from skipscope.report.table import Table, number
+from skipscope.report.table import Table, number, with_error
 from skipscope.report.views.view import View, titled
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             [
                 str(unit),
                 str(dataset["skip"].sel(unit=unit).item()),
-                *(number(float(medians[key].sel(unit=unit))) for key in COLUMNS),
+                *(_cell(medians.sel(unit=unit), key) for key in COLUMNS),
             ]
             for unit in dataset["unit"].values
         ]
@@ -46,10 +46,17 @@ def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         about = (
             "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
             "against skip, the mean square of the unit's singular values "
-            f"(from {dataset.attrs['probes']} random probes), and the effective rank of all samples' h. "
+            f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample), and "
+            "the effective rank of all samples' h. "
             f"Medians over {samples} {'sample' if samples == 1 else 'samples'}."
         )
         title = titled("Profile", dataset)
         tables.append(Table(title, ["unit", "skip", *COLUMNS.values()], rows, about, names=2))
         figures[name] = (f"{title}: unit by unit.", profile_figure(dataset, PANELS))
     return View(tables, figures)
+
+
+def _cell(unit: xarray.Dataset, key: str) -> str:
+    """A number of one unit, with its standard error where there is one."""
+    error = f"{key}_error"
+    return with_error(float(unit[key]), float(unit[error])) if error in unit else number(float(unit[key]))

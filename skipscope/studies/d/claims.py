@@ -63,6 +63,7 @@ CLAIMS = (
         controls=(
             Criterion("pairs with 2 r < n - z", ">=", 1.0),
             Criterion("ones without skips", "==", 0.0),
+            Criterion("trained networks", ">=", 1.0),
         ),
         ours=True,
         note="Generic pairs of unit and sample are those with 2 r < n - z: elsewhere no value has to be exactly 1.",

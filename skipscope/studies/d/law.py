@@ -11,23 +11,25 @@ weights are given, on a ResNet-56 for CIFAR-10. The same blocks without their sk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from skipscope.errors import InputError
 from skipscope.linear import Jacobian
 from skipscope.measure import law
 from skipscope.measure.spectra import spectra_of
 from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
-from skipscope.models.weights import load_weights
 from skipscope.studies.bench import Bench
+from skipscope.studies.d.measured import described
+from skipscope.studies.d.subjects import Subject, Subjects, require_digits, subjects
 from skipscope.studies.study import Evidence, Study
 from skipscope.trace import trace
-from skipscope.training import Settings
+from skipscope.training.randomness import seed_of
 
 if TYPE_CHECKING:
     import xarray
@@ -36,30 +38,29 @@ THRESHOLDS = (-2.5, 0.5)  # of the inner ReLUs of random units, in standard devi
 
 
 @dataclass(frozen=True)
-class LawSettings:
-    random_networks: int  # each with its own weights and thresholds
-    random_model: str
-    model: str  # the trained network
-    epochs: int
-    networks: int  # trained ones, each from its own seed
-    images: int  # on which the random and the trained networks are measured
-    weights: str = ""  # of a ResNet-56 for CIFAR-10; without them that part is left out
-    data: str = "cifar10"  # the images for that network
-    units: tuple[str, ...] = ()  # of that network; none named: all
-    resnet56_images: int = 1
+class LawSettings(Subjects):
+    random_networks: int = 4  # each with its own weights and thresholds
+    random_model: str = "resnet14-digits-n2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_digits(self.random_model)
+        if self.random_networks < 1:
+            raise InputError(f"expected at least one random network, got {self.random_networks}")
 
 
 def run(bench: Bench, settings: LawSettings) -> Evidence:
     parts = [
-        *(bench.part(f"random-{k}", lambda k=k: _random(bench, settings, k)) for k in range(settings.random_networks)),  # type: ignore[misc]
-        *(bench.part(f"digits-{k}", lambda k=k: _trained(bench, settings, k)) for k in range(settings.networks)),  # type: ignore[misc]
-        *_resnet56(bench, settings),
+        bench.part(f"random-{number}", lambda number=number: _random(bench, settings, number))  # type: ignore[misc]
+        for number in range(settings.random_networks)
     ]
+    for subject in subjects(bench, settings):
+        parts += _of(bench, subject)
     control = bench.part("control", lambda: _without_skips(bench, settings))
     return {"D3": evidence(parts, control)}
 
 
-def evidence(parts: list[xarray.Dataset], control: xarray.Dataset) -> dict[str, Any]:
+def evidence(parts: Sequence[xarray.Dataset], control: xarray.Dataset) -> dict[str, Any]:
     """Over all pairs of a unit that the law speaks of and a sample.
 
     Equality is asked of regular units alone, as the claim is about them: at the border of a padded skip columns of
@@ -67,7 +68,9 @@ def evidence(parts: list[xarray.Dataset], control: xarray.Dataset) -> dict[str, 
     """
     generic = [(part["generic"] == 1) & (part["skip"] == "identity") for part in parts]
     equal = [which & (part["ones"] == part["ones_at_least"]) for which, part in zip(generic, parts, strict=True)]
+    trained = {str(part.attrs["network"]) for part in parts if not part.attrs.get("random")}
     found: dict[str, Any] = {
+        "trained networks": len(trained),
         "pairs": _total(part["size"].notnull() for part in parts),
         "bounds violated": _total(part["violated"] for part in parts),
         "pairs with 2 r < n - z": _total(generic),
@@ -83,49 +86,33 @@ def _total(arrays: Iterable[xarray.DataArray]) -> int:
 
 
 def _random(bench: Bench, settings: LawSettings, number: int) -> xarray.Dataset:
-    model = _random_network(settings.random_model, bench.seed + number).to(bench.device)
-    return _measured(model, _noise(model, settings, bench.seed + number), f"random units {number}")
+    seed = bench.seeds(settings.random_networks)[number]
+    model = random_network(settings.random_model, seed).to(bench.device)
+    images = random_images(model, settings.images, seed)
+    return law(trace(model, images), images).assign_attrs(network=f"random units {number}", large=0, random=1)
 
 
-def _trained(bench: Bench, settings: LawSettings, number: int) -> xarray.Dataset:
-    data = bench.data("digits")
-    training = Settings(epochs=settings.epochs)
-    found = bench.trained(settings.model, data, training, seed=bench.seed + number)
-    images = data.test_batch(settings.images, bench.seed).to(bench.device)
-    dataset = _measured(found.model, images, f"trained on digits {number}")
-    return dataset.assign_attrs(test_accuracy=found.test_accuracy, diverged=int(found.diverged))
+def _of(bench: Bench, subject: Subject) -> list[xarray.Dataset]:
+    """Of a large network one part a unit: each may be minutes of work, and a killed run loses one at most."""
+    groups = [[name] for name in subject.names] if subject.large else [subject.names]
+    parts = []
+    for done, names in enumerate(groups):
+        bench.steps(f"the law on {subject.title}")(done, len(groups))
+        key = f"{subject.key}-{names[0]}" if subject.large else subject.key
+        parts.append(bench.part(key, lambda names=names: _measured(subject, names)))  # type: ignore[misc]
+    bench.steps(f"the law on {subject.title}")(len(groups), len(groups))
+    return parts
 
 
-def _resnet56(bench: Bench, settings: LawSettings) -> Iterator[xarray.Dataset]:
-    """One part a unit: each is minutes of work on a CPU, and a killed run loses one unit."""
-    file = bench.file(settings.weights)
-    if file is None:
-        bench.note("D.law: no weights of a ResNet-56 were given, so it was left out")
-        return
-    data = bench.data(settings.data)
-    if data.stands_in_for:
-        bench.note(f"D.law: {data.stands_in_for} was not found, so the ResNet-56 was left out")
-        return
-    model = build("resnet56-cifar").eval()
-    load_weights(model, file)
-    model.to(bench.device)
-    images = data.test_batch(settings.resnet56_images, bench.seed).to(bench.device)
-    names = settings.units or tuple(model.blocks)
-    for done, name in enumerate(names):
-        bench.steps("D.law, ResNet-56")(done, len(names))
-        yield bench.part(
-            f"resnet56-{name}",
-            lambda name=name: law(trace(model, images), images, units=[name], route="gram").assign_attrs(  # type: ignore[misc]
-                network="ResNet-56"
-            ),
-        )
-    bench.steps("D.law, ResNet-56")(len(names), len(names))
+def _measured(subject: Subject, names: Sequence[str]) -> xarray.Dataset:
+    route = "gram" if subject.large else "svd"
+    return described(law(subject.trunk, subject.images, units=names, route=route), subject)
 
 
 def _without_skips(bench: Bench, settings: LawSettings) -> xarray.Dataset:
     """The plain twin of the first random network: the same blocks at their own states, without their skips."""
-    model = _random_network(settings.random_model, bench.seed, skips=False).to(bench.device)
-    images = _noise(model, settings, bench.seed).double()
+    model = random_network(settings.random_model, bench.seed, skips=False).to(bench.device)
+    images = random_images(model, settings.images, bench.seed).double()
     model.double()
     operators = {}
     with torch.no_grad():
@@ -136,28 +123,23 @@ def _without_skips(bench: Bench, settings: LawSettings) -> xarray.Dataset:
     return spectra_of(operators, route="svd").assign_attrs(network="random units without skips")
 
 
-def _measured(model: ResNet, images: Tensor, title: str) -> xarray.Dataset:
-    return law(trace(model, images), images).assign_attrs(network=title)
-
-
-def _random_network(name: str, seed: int, *, skips: bool = True) -> ResNet:
+def random_network(name: str, seed: int, *, skips: bool = True, thresholds: tuple[float, float] = THRESHOLDS) -> ResNet:
     """Gaussian weights, and a random threshold of the inner ReLUs in every block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build(name if skips else name.replace("resnet", "plainnet"))
-        low, high = THRESHOLDS
         with torch.no_grad():
             for block in model.blocks.values():
                 inner, outer = (norm for norm in block.children() if isinstance(norm, nn.BatchNorm2d))
-                inner.bias.fill_(float(torch.empty(()).uniform_(low, high)))
+                inner.bias.fill_(float(torch.empty(()).uniform_(*thresholds)))
                 outer.bias.normal_()
     return model.eval()
 
 
-def _noise(model: ResNet, settings: LawSettings, seed: int) -> Tensor:
+def random_images(model: ResNet, count: int, seed: int) -> Tensor:
     weight = model.conv.weight
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(settings.images, weight.shape[1], 8, 8, generator=generator).to(weight.device)
+    generator = torch.Generator().manual_seed(seed_of("images", seed))  # other numbers than those of the weights
+    return torch.randn(count, weight.shape[1], 8, 8, generator=generator).to(weight.device)
 
 
 LAW = Study(
@@ -166,22 +148,18 @@ LAW = Study(
     paper_found="Many singular values of a residual unit lie near 1 and near 0, and the share changes with depth.",
     we_expect="Counts of zeros and ones follow from counts of inactive ReLUs, exactly, on every unit with 2 r < n - z.",
     presets={
-        "smoke": LawSettings(1, "resnet8-digits-n8", "resnet8-digits-n8", epochs=1, networks=1, images=2),
-        "quick": LawSettings(
-            *(4, "resnet14-digits-n2", "resnet20-digits"),
-            epochs=15,
-            networks=3,
-            images=3,
-            units=("stage3.2", "stage3.4", "stage3.6"),
+        "smoke": LawSettings(
+            *("resnet8-digits-n8", 1), networks=1, images=2, random_networks=1, random_model="resnet8-digits-n8"
         ),
-        "full": LawSettings(
-            *(8, "resnet20-digits", "resnet20-digits"), epochs=15, networks=3, images=5, resnet56_images=5
-        ),
+        "quick": LawSettings(images=3, units=("stage3.2", "stage3.4", "stage3.6"), large_images=(1,)),
+        "full": LawSettings(random_networks=8, large_images=(1,)),
+        "paper": LawSettings(random_networks=8, train110=True),
     },
     cost={
         "smoke": "seconds",
         "quick": "about 5 minutes on 2 cores, and a minute more for each unit of the ResNet-56",
         "full": "under 10 minutes on one GPU",
+        "paper": "an hour on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
 )

@@ -14,18 +14,14 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
 import xarray
 
 from skipscope.cli import main
-from skipscope.data import digits
 from skipscope.errors import InputError
 from skipscope.runs import RunFolder, load_run
 from skipscope.studies import CLAIMS, PRESETS, STUDIES, find, run_studies
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.law import LAW, evidence
-from skipscope.training import Settings
-from skipscope.training.networks import Network, trained
 
 TINY = "resnet8-digits-n8"
 
@@ -54,9 +50,13 @@ def test_every_study_has_claims_presets_and_costs() -> None:
 
 
 def test_settings_are_changed_by_key_in_their_own_type() -> None:
-    changed = LAW.settings("smoke", {"epochs": "3", "units": "stage3.1,stage3.2", "weights": "a.pt"})
-    assert (changed.epochs, changed.units, changed.weights) == (3, ("stage3.1", "stage3.2"), "a.pt")
-    assert dataclasses.replace(changed, epochs=1, units=(), weights="") == LAW.settings("smoke", {})
+    changed = LAW.settings(
+        "smoke", {"epochs": "3", "units": "stage3.1,stage3.2", "data": "cifar10:a", "train110": "yes"}
+    )
+    assert (changed.epochs, changed.units, changed.data) == (3, ("stage3.1", "stage3.2"), "cifar10:a")
+    assert changed.train110 is True
+    back = dataclasses.replace(changed, epochs=1, units=(), data="cifar10", train110=False)
+    assert back == LAW.settings("smoke", {})
     with pytest.raises(InputError, match="expected int"):
         LAW.settings("smoke", {"epochs": "many"})
     with pytest.raises(InputError, match="has no preset 'huge'"):
@@ -108,16 +108,19 @@ def test_the_law_is_decided_from_counts() -> None:
                 "violated": (("unit", "bound"), numpy.array([[violated], [False], [False]])),
             },
             {"skip": ("unit", ["identity", "pad", "identity"])},
+            {"network": "a trained network"},
         )
 
     nothing = xarray.Dataset({"ones": ("unit", numpy.array([0]))})
     nan = float("nan")
     good = evidence([part([4, 3, nan], [1, 0, nan])], nothing)
-    assert good["pairs"] == 2
+    assert (good["pairs"], good["trained networks"]) == (2, 1)
     assert claim.decide(good, "quick").verdict == "reproduced"
     assert claim.decide(evidence([part([4, 3, nan], [1, 0, nan], True)], nothing), "quick").verdict == "not reproduced"
     assert claim.decide(evidence([part([5, 3, nan], [1, 0, nan])], nothing), "quick").verdict == "not reproduced"
     assert claim.decide(evidence([part([4, 3, nan], [0, 0, nan])], nothing), "quick").verdict == "inconclusive"
+    untrained = part([4, 3, nan], [1, 0, nan]).assign_attrs(random=1)
+    assert claim.decide(evidence([untrained], nothing), "quick").verdict == "inconclusive"
     ones = xarray.Dataset({"ones": ("unit", numpy.array([1]))})
     assert claim.decide(evidence([part([4, 3, nan], [1, 0, nan])], ones), "quick").verdict == "inconclusive"
 
@@ -173,37 +176,6 @@ def test_a_run_that_was_killed_while_it_trained_ends_with_the_same_numbers(tmp_p
 
 
 # -- the bench
-
-
-def test_a_network_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SKIPSCOPE_CACHE", str(tmp_path / "cache"))
-    data = digits().subset(samples=200)
-    network = Network(TINY, data, Settings(epochs=1), seed=1)
-    steps: list[int] = []
-    found = []
-    for name in ("a", "b"):
-        with RunFolder(tmp_path / name, "a test") as run:
-            found.append(trained(network, run, lambda done, total: steps.append(done)))
-            found.append(trained(network, run, lambda done, total: steps.append(done)))
-    assert steps == list(range(1, len(data.train) // 64 + 1))
-    assert len({str(one.history.loss) for one in found}) == 1
-    for one in found[1:]:
-        for key, value in one.model.state_dict().items():
-            torch.testing.assert_close(value, found[0].model.state_dict()[key], rtol=0, atol=0)
-    assert (tmp_path / "b" / found[-1].file).is_file()
-
-
-def test_whatever_changes_a_network_changes_its_key() -> None:
-    data = digits().subset(samples=100)
-    base = Network(TINY, data, Settings(epochs=1), seed=0)
-    others = [
-        dataclasses.replace(base, model="resnet8-digits"),
-        dataclasses.replace(base, data=digits().subset(samples=110)),
-        dataclasses.replace(base, settings=Settings(epochs=2)),
-        dataclasses.replace(base, seed=1),
-    ]
-    assert len({base.key, *(other.key for other in others)}) == 5
-    assert base.key == Network(TINY, digits().subset(samples=100), Settings(epochs=1, seed=7), seed=0).key
 
 
 def test_digits_stand_in_for_data_that_is_not_there_and_the_run_says_so(tmp_path: Path) -> None:

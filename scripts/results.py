@@ -1,0 +1,72 @@
+"""Results of runs for the documentation: verdicts, numbers and pictures, from run folders alone.
+
+    python scripts/results.py docs/results/D RUN... --machine "one NVIDIA H200"
+
+Writes claims.json (the claims of all runs, with the run that each is from) and README.md (a table of them) into the
+folder, and one PNG a figure where the package kaleido is installed (--figures chooses by the ends of their names).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from skipscope.inspection import Result, load
+from skipscope.report.page import in_words
+from skipscope.runs import SavedRun, as_json, load_run
+
+WIDTH, SCALE = 1100, 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--machine", required=True)
+    parser.add_argument("--figures", nargs="*", default=[])
+    parser.add_argument("--title", default="Results")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"# {options.title}", "", f"{options.machine}. Made by `scripts/results.py` from run folders.", ""]
+    claims: list[dict[str, Any]] = []
+    for path in options.runs:
+        saved, result = load_run(path), load(path)
+        claims += [{**decision.to_dict(), "run": path.name} for decision in saved.claims]
+        lines += described(saved)
+        for name in pictures(result, options.figures, options.folder, path.name):
+            lines += [f"![{name}]({name})", ""]
+    (options.folder / "claims.json").write_text(as_json(claims) + "\n")
+    (options.folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
+
+
+def described(saved: SavedRun) -> list[str]:
+    record = saved.record
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    lines = [f"## {record['what']}, preset {record['preset']}", ""]
+    lines += [f"{record['status']}; {record['start']} to {record['end']}; device {record['device']}; {versions}."]
+    lines += ["", *(f"- {note}" for note in record.get("notes", [])), "", "Settings:", "", "```json"]
+    lines += [json.dumps(record["parameters"], indent=1), "```", ""]
+    lines += ["| claim | verdict | expected | measured |", "|---|---|---|---|"]
+    for decision in saved.claims:
+        because = f" ({decision.reason})" if decision.reason else ""
+        cells = (f"{decision.id}: {decision.claim}", f"**{decision.verdict}**{because}", decision.expected)
+        escaped = [cell.replace("|", "\\|") for cell in (*cells, in_words(decision.measured))]
+        lines.append(f"| {' | '.join(escaped)} |")
+    return [*lines, ""]
+
+
+def pictures(result: Result, ends: list[str], folder: Path, run: str) -> list[str]:
+    """Names of the files that were written."""
+    written = []
+    for name, figure in result.figures.items():
+        if any(name.endswith(end) for end in ends):
+            file = f"{run}-{name}.png"
+            figure.write_image(folder / file, width=WIDTH, scale=SCALE)
+            written.append(file)
+    return written
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Singular values of units whose weights are mixed with noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled, thinned
+
+if TYPE_CHECKING:
+    import xarray
+
+MIXTURES = {"convex": "convex: t θ + (1 - t) η", "norm": "norm: √t θ + √(1 - t) η"}
+SHOWN_MIXTURES = (0.0, 0.25, 0.5, 0.75, 1.0)  # whose histograms are drawn
+
+
+def mixtures_figure(dataset: xarray.Dataset) -> Any:
+    """Share of singular values near 1 against t; one panel a mixture, one thin line a unit, their mean thick.
+
+    dataset: `share_near_one` with dimensions mixture, t, unit, draw, sample.
+    """
+    from plotly.subplots import make_subplots
+
+    shares = mean_shares(dataset)
+    mixtures = names_of(dataset, "mixture")
+    titles = [MIXTURES.get(mixture, mixture) for mixture in mixtures]
+    figure = make_subplots(1, len(mixtures), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
+    for panel, mixture in enumerate(mixtures):
+        curves = shares.sel(mixture=mixture)
+        here = {"row": 1, "col": panel + 1}
+        for line, unit in enumerate(dataset["unit"].values):
+            figure.add_scatter(
+                x=dataset["t"].values,
+                y=curves.sel(unit=unit).values,
+                mode="lines",
+                name="one unit",
+                legendgroup="units",
+                showlegend=panel == 0 and line == 0,
+                line={"color": GREY, "width": 1},
+                opacity=0.7,
+                hovertemplate=f"{unit}<br>t = %{{x:.3g}}: %{{y:.4f}}<extra></extra>",
+                **here,
+            )
+        figure.add_scatter(
+            x=dataset["t"].values,
+            y=curves.mean("unit").values,
+            mode="lines+markers",
+            showlegend=panel == 0,
+            **look("mean over the units", 0, size=8, width=3.5),
+            hovertemplate="mean<br>t = %{x:.3g}: %{y:.4f}<extra></extra>",
+            **here,
+        )
+    figure.update_xaxes(title_text="t: share of the trained weights")
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_yaxes(title_text="share in [0.99, 1.01]", row=1, col=1)
+    return styled(figure, height=400)
+
+
+def histograms_figure(dataset: xarray.Dataset, unit: str) -> Any:
+    """How many singular values of one unit are where; one row a mixture, one column a t.
+
+    dataset: `histogram` with dimensions mixture, t, unit, bin; `bin` is the centre.
+    """
+    from plotly.subplots import make_subplots
+
+    mixtures = names_of(dataset, "mixture")
+    shown = shown_mixtures(dataset)
+    counts = dataset["histogram"].sel(unit=unit)
+    figure = make_subplots(
+        len(mixtures),
+        len(shown),
+        column_titles=[f"t = {float(dataset['t'].values[place]):g}" for place in shown],
+        shared_xaxes=True,
+        shared_yaxes="all",
+        horizontal_spacing=0.02,
+        vertical_spacing=0.08,
+    )
+    for row, mixture in enumerate(mixtures):
+        for column, place in enumerate(shown):
+            figure.add_bar(
+                x=dataset["bin"].values,
+                y=counts.sel(mixture=mixture).isel(t=place).values,
+                name=mixture,
+                legendgroup=mixture,
+                showlegend=column == 0,
+                marker={"color": COLOURS[row % len(COLOURS)], "line": {"width": 0}},
+                hovertemplate=f"{mixture}<br>value %{{x:.3g}}: %{{y:.4g}}<extra></extra>",
+                row=row + 1,
+                col=column + 1,
+            )
+        figure.update_yaxes(title_text="singular values", row=row + 1, col=1)
+    figure.update_xaxes(title_text="value", row=len(mixtures))
+    figure.update_layout(bargap=0)
+    return styled(figure, height=200 * len(mixtures) + 150)
+
+
+def shown_mixtures(dataset: xarray.Dataset) -> list[int]:
+    """Places of t = 0, 1/4, 1/2, 3/4, 1; where none of them was measured, as many places evenly spaced."""
+    amounts = [float(t) for t in dataset["t"].values]
+    found = [
+        place
+        for place, t in enumerate(amounts)
+        if any(numpy.isclose(t, wanted, atol=1e-6) for wanted in SHOWN_MIXTURES)
+    ]
+    return found or thinned(len(amounts), len(SHOWN_MIXTURES))
+
+
+def mean_shares(dataset: xarray.Dataset) -> xarray.DataArray:
+    """(mixture, t, unit): over draws and samples."""
+    shares = dataset["share_near_one"]
+    return shares.mean([dimension for dimension in ("draw", "sample") if dimension in shares.dims])

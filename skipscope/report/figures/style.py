@@ -1,0 +1,71 @@
+"""How every figure looks.
+
+Colours are those of Okabe and Ito, which readers with any colour vision can tell apart; dashes and markers say the same
+once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import xarray
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("solid", "dash", "dot", "dashdot")
+MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+GREY = "#999999"
+LOGARITHMIC_FROM = 20  # largest over smallest value, from which on an axis is logarithmic
+SHOWN_POINTS = 500  # of a curve with more of them, evenly spaced; the ends are always there
+SHOWN_NAMES = 12  # tick labels of one axis, so that they do not run into each other
+
+
+def networks_in(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
+    if "network" not in dataset.dims:
+        return {str(dataset.attrs.get("network", "")): dataset}
+    return {str(name): dataset.sel(network=name) for name in dataset["network"].values}
+
+
+def names_of(dataset: xarray.Dataset, dimension: str) -> list[str]:
+    return [str(name) for name in dataset[dimension].values]
+
+
+def look(name: str, place: int, size: int = 6, width: float = 2) -> dict[str, Any]:
+    colour = COLOURS[place % len(COLOURS)]
+    return {
+        "name": name,
+        "legendgroup": name,
+        "line": {"color": colour, "dash": DASHES[place % len(DASHES)], "width": width},
+        "marker": {"symbol": MARKERS[place % len(MARKERS)], "size": size, "color": colour},
+    }
+
+
+def thinned(count: int, shown: int = SHOWN_POINTS) -> list[int]:
+    if count <= shown:
+        return list(range(count))
+    return [round(k * (count - 1) / (shown - 1)) for k in range(shown)]
+
+
+def named_ticks(names: Sequence[str], shown: int = SHOWN_NAMES) -> dict[str, Any]:
+    """Of an axis over the places 0, 1, ... of names: as many labels as can be read."""
+    step = -(-len(names) // shown)
+    places = list(range(0, len(names), step))
+    margin = 0.02 * len(names) + 0.1
+    return {
+        "tickvals": places,
+        "ticktext": [names[place] for place in places],
+        "tickangle": -45,
+        "range": [-margin, len(names) - 1 + margin],
+    }
+
+
+def styled(figure: Any, height: int) -> Any:
+    figure.update_layout(
+        template="plotly_white",
+        height=height,
+        font={"family": "system-ui, sans-serif", "size": 13, "color": "#222222"},
+        legend={"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x": 0, "xanchor": "left"},
+        margin={"l": 60, "r": 20, "t": 80, "b": 70},
+    )
+    return figure

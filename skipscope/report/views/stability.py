@@ -1,0 +1,115 @@
+"""Perturbations of the input: how they grow, whether the units' Jacobians foresee it, and in which directions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy
+
+from skipscope.report.figures import growth_figure, prediction_figure, projections_figure, shown_images
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import View, titled
+
+if TYPE_CHECKING:
+    import xarray
+
+GROWTH = (
+    "{title}: RMS of the change of every state, from the first unit's entry to the last one's exit. One grey line an "
+    "image{thinning}, the median of {images} thick; dotted lines mark states that enter a new stage. The paper "
+    "(Rothauge et al., figure 3) shows growth through the first two stages, faster for adversarial perturbations; in "
+    "the last stage random ones shrink and adversarial ones jump near the end."
+)
+PREDICTION = (
+    "{title}: growth across each unit beside |J d| / |d|, with the Jacobian J at the clean state. Above, medians of "
+    "{images}; below, one point a unit and image{thinning}, one colour a stage, and the diagonal, where the prediction "
+    "is exact. The paper (figure 4) shows that the linear prediction is good. Predicted / actual, median and quartiles "
+    "over all units and images: {ratios}."
+)
+PROJECTIONS = (
+    "{title}: |alpha_i|, the component of the perturbation's direction at a unit's entry along right singular vector i "
+    "of the unit's Jacobian (vectors: {vectors}), and the singular values (dotted, right axis, medians). Faint points "
+    "are single images, thinned evenly in the logarithm of i after the first ten. Thick lines are root mean squares "
+    "over all images and bins of i; they mean something also where singular values are equal, so that their vectors "
+    "are any basis of one space. A line that is high at the left is a perturbation along the directions that grow "
+    "most: the paper (figure 4) shows that for adversarial perturbations at the last unit, and not for random ones."
+)
+ABOUT = (
+    "Medians over {images}. Growth: |change at the unit's exit| / |change at its entry|. Predicted / actual: growth by "
+    "the Jacobian at the clean state over that growth; 1 where the unit acts linearly on the change."
+)
+SHARES = " Top 10: share of |change|² along the ten leading right singular vectors at the unit's entry"
+
+
+def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    tables, figures = [], {}
+    growth, prediction = titles("Growth of perturbations", datasets), titles("Predicted growth", datasets)
+    projections = titles("Directions of perturbations", datasets)
+    for name, data in datasets.items():
+        tables.append(_table(growth[name], data))
+        shown, count = len(shown_images(data)), data.sizes["sample"]
+        words = {
+            "thinning": f" ({shown} of {count}, evenly spaced)" if shown < count else "",
+            "images": _images(data),
+            "ratios": "; ".join(f"{kind} {_quartiles(data.sel(kind=kind))}" for kind in data["kind"].values),
+            "vectors": data.attrs.get("vectors") or "all",
+        }
+        figures[f"{name}-growth"] = (GROWTH.format(title=growth[name], **words), growth_figure(data))
+        figures[f"{name}-prediction"] = (PREDICTION.format(title=prediction[name], **words), prediction_figure(data))
+        if "projection" in data:
+            caption = PROJECTIONS.format(title=projections[name], **words)
+            figures[f"{name}-projections"] = (caption, projections_figure(data))
+    return View(tables, figures)
+
+
+def titles(title: str, datasets: Mapping[str, xarray.Dataset]) -> dict[str, str]:
+    """By the dataset's name, which is part of the title where the network does not tell datasets apart."""
+    found = {name: titled(title, data) for name, data in datasets.items()}
+    counts = Counter(found.values())
+    return {name: text if counts[text] == 1 else f"{text} ({name})" for name, text in found.items()}
+
+
+def _table(title: str, data: xarray.Dataset) -> Table:
+    kinds = [str(kind) for kind in data["kind"].values]
+    projected = [str(unit) for unit in data["project"].values] if "share_top10" in data else []
+    units = [str(unit) for unit in data["unit"].values]
+    growth, ratio = data["actual"].median("sample"), _ratio(data).median("sample")
+    share = data["share_top10"].median("sample") if projected else None
+    unconverged = [unit for unit in projected if not _converged(data, unit)]
+    rows = []
+    for unit in [*units, *(unit for unit in projected if unit not in units)]:
+        row = [f"{unit} *" if unit in unconverged else unit]
+        for of_unit in (growth, ratio):
+            row += [number(float(of_unit.sel(kind=kind, unit=unit))) if unit in units else "-" for kind in kinds]
+        if share is not None:
+            row += [number(float(share.sel(kind=kind, project=unit))) if unit in projected else "-" for kind in kinds]
+        rows.append(row)
+    quantities = ["growth", "predicted / actual", *(["top 10"] if projected else [])]
+    columns = ["unit", *(f"{quantity}, {kind}" for quantity in quantities for kind in kinds)]
+    about = ABOUT.format(images=_images(data))
+    if projected:
+        about += SHARES + ("; * marks units where not all vectors converged." if unconverged else ".")
+    return Table(title, columns, rows, about)
+
+
+def _converged(data: xarray.Dataset, unit: str) -> bool:
+    return "converged" not in data or bool(data["converged"].sel(project=unit).all())
+
+
+def _ratio(data: xarray.Dataset) -> xarray.DataArray:
+    return data["predicted"] / data["actual"].where(data["actual"] > 0)
+
+
+def _quartiles(data: xarray.Dataset) -> str:
+    ratios = _ratio(data).values
+    ratios = ratios[numpy.isfinite(ratios)]
+    if not ratios.size:
+        return "-"
+    low, middle, high = numpy.quantile(ratios, [0.25, 0.5, 0.75])
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _images(data: xarray.Dataset) -> str:
+    count = data.sizes["sample"]
+    return f"{count} {'image' if count == 1 else 'images'}"
