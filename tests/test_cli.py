@@ -135,8 +135,8 @@ WRONG_TRAINING: dict[str, tuple[list[str], str]] = {
     "device that is not there": (["resnet8-digits", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
     "device without values": (["resnet8-digits", "--device", "meta"], "it holds no values"),
     "data": (["resnet8-digits", "--data", "mnits"], "mnist"),
-    "channels": (["resnet8-cifar"], "has 1 channels"),
-    "batch": (["resnet8-digits", "--batch", "100000"], "take a smaller batch"),
+    "channels": (["resnet8-cifar"], "take resnet8-digits"),
+    "batch": (["resnet8-digits", "--batch", "100000"], "take fewer"),
     "schedule": (["resnet8-digits", "--schedule", "linear"], "no schedule 'linear'"),
     "milestones": (["resnet8-digits", "--milestones", "a,b"], "such as 80,120"),
 }
