@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import torch
 import xarray
 
 import skipscope.demo
-from skipscope.cli import main
 from skipscope.demo import Result, claims, demo
 from skipscope.demo.twins import Twin, twins
 from skipscope.measure.chain import chain_profile
 from skipscope.studies.d.verify import evidence as jacobian_evidence
+from tests.commands import run_command
 
 TINY: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
 
@@ -139,24 +138,17 @@ def test_raised_thresholds_leave_the_network_itself_alone() -> None:
     assert not torch.equal(other.model.stage1[0].norm1.bias, twin.model.stage1[0].norm1.bias)  # type: ignore[union-attr, arg-type]
 
 
-def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["skipscope", "demo", *map(str, arguments)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code if isinstance(left.value.code, int) else 0
-
-
 def test_the_command_prints_one_document(
     result: Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: result)
-    assert run_command(monkeypatch, "--json") == 0
+    assert run_command(monkeypatch, "demo", "--json") == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document["run"]["status"] == "finished"
     assert {"profile", "condition", "spectra", "law"} <= set(document["measured"])
     assert "report.html" in captured.err
-    assert run_command(monkeypatch) == 0
+    assert run_command(monkeypatch, "demo") == 0
     out = capsys.readouterr().out
     for title in ("Networks", "Profile", "Spectra", "Condition numbers", "D1 reproduced"):
         assert title in out
@@ -172,7 +164,7 @@ def test_ctrl_c_leaves_whole_files_and_a_second_run_replaces_them(
     real = demo
     monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: real(out, progress=interrupt, **TINY))
     for _ in range(2):
-        assert run_command(monkeypatch, "--out", tmp_path / "run") == 130
+        assert run_command(monkeypatch, "demo", "--out", tmp_path / "run") == 130
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "interrupted" in captured.err
@@ -186,7 +178,7 @@ def test_a_folder_with_other_things_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    assert run_command(monkeypatch, "--out", tmp_path) == 2
+    assert run_command(monkeypatch, "demo", "--out", tmp_path) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1

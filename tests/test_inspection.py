@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy
@@ -13,12 +12,12 @@ import xarray
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.cli import main
 from skipscope.errors import InputError
 from skipscope.inspection.budget import Budget, seconds_in
 from skipscope.inspection.inspecting import steps
 from skipscope.inspection.result import Result
 from skipscope.models import build
+from tests.commands import run_command
 
 SMALL = "resnet8-digits-n8"
 
@@ -142,13 +141,6 @@ def test_a_budget_is_read_and_its_estimates_follow_what_was_seen() -> None:
     before = budget.for_operations(1e9)
     budget.learn(estimated=1.0, took=4.0)
     assert budget.for_operations(1e9) == pytest.approx(2 * before)
-
-
-def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["skipscope", *map(str, arguments)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code if isinstance(left.value.code, int) else 0
 
 
 def test_the_command_writes_a_run_folder_with_a_report(

@@ -16,12 +16,12 @@ import numpy
 import pytest
 import xarray
 
-from skipscope.cli import main
 from skipscope.errors import InputError
 from skipscope.runs import RunFolder, load_run
 from skipscope.studies import CLAIMS, PRESETS, STUDIES, find, run_studies
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.law import LAW, evidence
+from tests.commands import run_command
 
 TINY = "resnet8-digits-n8"
 
@@ -188,13 +188,6 @@ def test_digits_stand_in_for_data_that_is_not_there_and_the_run_says_so(tmp_path
 
 
 # -- the command line
-
-
-def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["skipscope", *map(str, arguments)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code if isinstance(left.value.code, int) else 0
 
 
 def test_the_list_shows_every_claim_with_its_state(

@@ -67,3 +67,12 @@ def middle_unit(subject: Subject, stage: int) -> str:
     """The middle unit of a stage, counted from 1: the fifth of nine in ResNet-56. The first one alone down-samples."""
     units = subject.trunk.stages[stage - 1].units
     return units[len(units) // 2].name
+
+
+# D.spectra and D.proportions look at the same spectra.
+SPECTRA_PRESETS = {
+    "smoke": Subjects("resnet14-digits-n8", epochs=1, networks=1, images=2),
+    "quick": Subjects(units=("stage3.4", "stage3.6", "stage3.8"), large_images=(2,)),
+    "full": Subjects(large_images=(5, 2), train110=True),
+    "paper": Subjects(train110=True),
+}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.studies.bench import Bench
-from skipscope.studies.d.measured import all_spectra, judged, of_stage, regular
+from skipscope.studies.d.measured import SPECTRA_PRESETS, all_spectra, judged, of_stage, regular
 from skipscope.studies.d.subjects import Subjects
 from skipscope.studies.study import Evidence, Study
 
@@ -74,12 +74,7 @@ PROPORTIONS = Study(
     title="Shares of singular values, unit by unit (figure 2)",
     paper_found="Fewer values above 1 with depth; more near 1 in stages 1 and 2, fewer in stage 3; zeros inversely.",
     we_expect="Trends on ResNet-56 and ResNet-110; small networks have no plateau and are shown beside them.",
-    presets={
-        "smoke": Subjects("resnet14-digits-n8", epochs=1, networks=1, images=2),
-        "quick": Subjects(units=("stage3.4", "stage3.6", "stage3.8"), large_images=(2,)),
-        "full": Subjects(large_images=(5, 2), train110=True),
-        "paper": Subjects(train110=True),
-    },
+    presets=SPECTRA_PRESETS,
     cost={
         "smoke": "seconds",
         "quick": "none of its own where D.spectra ran into the same folder",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.studies.bench import Bench
-from skipscope.studies.d.measured import all_spectra, judged, of_stage, regular, stages
+from skipscope.studies.d.measured import SPECTRA_PRESETS, all_spectra, judged, of_stage, regular, stages
 from skipscope.studies.d.subjects import Subjects
 from skipscope.studies.study import Evidence, Study
 
@@ -171,12 +171,7 @@ SPECTRA = Study(
     title="Scree plots of units, down-sampling units and stages (figure 1)",
     paper_found="A plateau at 1 in regular units, alike for all images; none in stages, whose largest values are huge.",
     we_expect="The plateau where few inner ReLUs are active (D.law); correlations to be read against their baseline.",
-    presets={
-        "smoke": Subjects("resnet14-digits-n8", epochs=1, networks=1, images=2),
-        "quick": Subjects(units=("stage3.4", "stage3.6", "stage3.8"), large_images=(2,)),
-        "full": Subjects(large_images=(5, 2), train110=True),
-        "paper": Subjects(train110=True),
-    },
+    presets=SPECTRA_PRESETS,
     cost={
         "smoke": "seconds",
         "quick": "3 minutes on 2 cores, and the training of three networks on digits; minutes more for a ResNet-56",
