@@ -63,7 +63,9 @@ class Budget:
 
 
 def _operations_per_second(device: torch.device) -> float:
-    matrix = torch.eye(TRIAL, dtype=torch.float64, device=device)
+    generator = torch.Generator("cpu").manual_seed(0)
+    matrix = torch.randn(TRIAL, TRIAL, dtype=torch.float64, generator=generator, device="cpu").to(device)
+    matrix = matrix + matrix.T
     torch.linalg.eigvalsh(matrix)  # the first call loads libraries
     start = time.perf_counter()
     float(torch.linalg.eigvalsh(matrix)[0])  # waits for the device

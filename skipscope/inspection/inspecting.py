@@ -36,6 +36,7 @@ LeftOut = Iterator[tuple[str, str]]  # what, and why
 
 WEIGHTS, SPECTRA, LEADING = 0.1, 0.65, 0.85  # the share of the budget that may be used up when each of them is done
 SMALL_CHANGE = 0.01  # of the norm of the input, where a perturbation has no size of its own
+NOTICED = 0.2  # seconds: shorter pieces of work show nothing about speed
 LARGEST = 10  # singular values of a unit that is too large for all of them
 LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its transpose
 LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
@@ -81,6 +82,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
             keep(name, measure())
         else:
             yield name, f"the budget of {seconds:.0f} s was used up"
+    say("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
     yield from _weights(trunk.model, work.budget, keep)
     say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
@@ -181,19 +183,30 @@ class _Work:
 
 
 def _weights(model: nn.Module, budget: Budget, keep: Keep) -> LeftOut:
-    """Condition numbers of the weights that their share of the time is enough for, from the smallest on."""
-    allowed, chosen = WEIGHTS * budget.seconds, []
-    for name, weight in sorted(model.named_parameters(), key=lambda named: named[1].numel()):
-        if weight.dim() < 2:
-            continue
-        small, large = sorted((weight.shape[0], weight.numel() // max(weight.shape[0], 1)))
-        allowed -= budget.for_operations(8.0 * large * small**2)
-        if allowed < 0:
-            yield f"condition number of {name}", "the weights' share of the time was used up"
-        else:
-            chosen.append(name)
-    if chosen:
-        keep("weights", weight_conditions(model, parameters=chosen))
+    """Condition numbers of the weights, from the smallest on, as long as their share of the time lasts."""
+    import xarray
+
+    found: list[xarray.Dataset] = []
+    start, slowness = time.monotonic(), 1.0  # how much longer they took than they were estimated to
+    try:
+        for name, weight in sorted(model.named_parameters(), key=lambda named: named[1].numel()):
+            if weight.dim() < 2:
+                continue
+            small, large = sorted((weight.shape[0], weight.numel() // max(weight.shape[0], 1)))
+            estimate = budget.for_operations(16.0 * large * small**2)
+            began = time.monotonic()
+            if slowness * estimate > WEIGHTS * budget.seconds - (began - start):
+                yield f"condition number of {name}", "the weights' share of the time was used up"
+                continue
+            found.append(weight_conditions(model, parameters=[name]))
+            took = time.monotonic() - began
+            if took > NOTICED:
+                slowness = max(slowness, took / estimate)
+    finally:
+        if found:
+            order = [name for name, _ in model.named_parameters()]
+            together = xarray.concat(found, "parameter", combine_attrs="override")
+            keep("weights", together.sel(parameter=[name for name in order if name in together["parameter"].values]))
 
 
 def device_of(trunk: Trunk, x: Any) -> torch.device:
