@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 import skipscope as ss
 from skipscope.errors import InputError
 from skipscope.inspection.budget import Budget, seconds_in
-from skipscope.inspection.inspecting import steps
+from skipscope.inspection.inspecting import Work, steps
 from skipscope.inspection.result import Result
 from skipscope.models import build
 from tests.commands import run_command
@@ -72,6 +74,7 @@ def test_it_is_saved_read_again_and_drawn(result: Result, tmp_path: Path) -> Non
     text = path.read_text()
     for title in ("Profile", "Spectra", "The exact law", "Condition numbers of weights", "Tests of the linearisation"):
         assert title in text
+    assert "<h2>Claims</h2>" not in text  # there are none
     again = ss.load(tmp_path / "run")
     assert set(again.datasets) == set(result.datasets)
     xarray.testing.assert_equal(again["spectra"], result["spectra"])
@@ -132,15 +135,31 @@ def test_a_model_without_units_says_so() -> None:
         ss.inspect(nn.Linear(3, 3), torch.randn(2, 3))
 
 
-def test_a_budget_is_read_and_its_estimates_follow_what_was_seen() -> None:
+def test_a_budget_is_read() -> None:
     assert [seconds_in(text) for text in ("90", "90s", "1.5m", "2h", 30.0)] == [90, 90, 90, 7200, 30]
     for wrong in ("", "soon", "-3", "0", "5 days"):
         with pytest.raises(InputError, match="such as 90s"):
             seconds_in(wrong)
-    budget = Budget(60, torch.device("cpu"))
-    before = budget.for_operations(1e9)
-    budget.learn(estimated=1.0, took=4.0)
-    assert budget.for_operations(1e9) == pytest.approx(2 * before)
+
+
+def test_estimates_follow_what_the_last_piece_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every spectrum is estimated at a tenth of a second and takes half of one, fewer are begun."""
+    torch.manual_seed(0)
+    model, x = build("resnet14-digits-n8").eval(), torch.randn(2, 1, 8, 8)
+    trunk = ss.trace(model, x)
+    real = ss.spectra
+
+    def slow(*arguments: Any, **options: Any) -> xarray.Dataset:
+        time.sleep(0.5)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr("skipscope.inspection.inspecting.spectra", slow)
+    monkeypatch.setattr(Budget, "for_spectrum", lambda self, J: 0.1)
+    work = Work(trunk, trunk.at(x), Budget(1.6, torch.device("cpu")), lambda name, made: None, lambda *_: None)
+    left_out = dict(work.through("spectra", "all", trunk.units, work.spectrum, 1.0))
+    assert len(work.done["spectra"]) + len(left_out) == len(trunk.units)
+    assert 1 <= len(work.done["spectra"]) <= 3
+    assert "about 1 s" in next(iter(left_out.values()))
 
 
 def test_the_command_writes_a_run_folder_with_a_report(

@@ -1,8 +1,8 @@
 """Time that may be spent, and what things will cost.
 
-Costs are estimated from counts (products, operations) and from rates that are measured on this machine at the start and
-corrected by every piece of work that is done. An estimate may be off by some factor: a budget is kept roughly, and what
-does not fit is left out with its estimate.
+Costs are estimated from counts (products, operations) and from rates that are measured on this machine at the start. An
+estimate may be off by some factor: whoever uses it compares it with what the last piece of the same work took. So a
+budget is kept roughly, and what does not fit is left out with its estimate.
 """
 
 from __future__ import annotations
@@ -55,11 +55,6 @@ class Budget:
         """Estimated seconds of all singular values of every sample."""
         cost = plan(J)
         return self.for_operations(cost.operations) + _product_seconds(J) * cost.products / J.shape[0]
-
-    def learn(self, estimated: float, took: float) -> None:
-        """Move the rate halfway to what the last piece of work showed; short pieces show nothing."""
-        if estimated > 0 and took > 0.2:
-            self._rate *= (estimated / took) ** 0.5
 
 
 def _operations_per_second(device: torch.device) -> float:

@@ -68,7 +68,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     say = progress or (lambda what, done, total: None)
     require_units(trunk)
     point = trunk.at(x)
-    work = _Work(trunk, point, Budget(seconds, device_of(trunk, point)), keep, say)
+    work = Work(trunk, point, Budget(seconds, device_of(trunk, point)), keep, say)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
         "profile": lambda: profile(trunk, x, seed=seed),
         "verification": lambda: verification(trunk, point),
@@ -116,7 +116,7 @@ def _stability(trunk: Trunk, x: Any, seed: int) -> xarray.Dataset:
     return stability(trunk, x, {"random": uniform_like(SMALL_CHANGE * main, seed)})
 
 
-class _Work:
+class Work:
     """One span after another, each if its estimate fits what is left; whatever ends it, what was made is kept."""
 
     def __init__(self, trunk: Trunk, point: Point, budget: Budget, keep: Keep, say: Progress) -> None:
@@ -134,6 +134,7 @@ class _Work:
         """measure: of a span an estimate in seconds and how to do it, or why it cannot be done."""
         found: list[xarray.Dataset] = []
         self.done[name] = []
+        slowness = 1.0  # how much longer the last piece took than it was estimated to
         try:
             for number, span in enumerate(spans):
                 self.say(what, number, len(spans))
@@ -141,7 +142,8 @@ class _Work:
                 if isinstance(planned, str):
                     yield f"{what} of {span.name}", planned
                     continue
-                estimate, compute = planned
+                seconds, compute = planned
+                estimate = slowness * seconds
                 left = self.budget.left - (1 - share) * self.budget.seconds
                 if estimate > left:
                     yield f"{what} of {span.name}", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
@@ -149,7 +151,9 @@ class _Work:
                 start = time.monotonic()
                 found.append(compute())
                 self.done[name].append(span.name)
-                self.budget.learn(estimate, time.monotonic() - start)
+                took = time.monotonic() - start
+                if took > NOTICED:
+                    slowness = took / seconds
         finally:
             if spans:
                 self.say(what, len(spans), len(spans))

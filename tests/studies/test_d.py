@@ -273,17 +273,53 @@ def test_all_studies_into_one_folder(tmp_path: Path) -> None:
 
 
 def test_scaling_counts_at_the_factor() -> None:
-    assert quantities("D15") <= set(
-        scaling.evidence(
-            [
-                xarray.Dataset(
-                    {
-                        "generic": (("alpha", "unit"), numpy.array([[1, 0]])),
-                        "counted": (("alpha", "unit"), numpy.array([[7, 3]])),
-                        "proved": (("alpha", "unit"), numpy.array([[7, 0]])),
-                        "correlation": (("alpha", "unit"), numpy.array([[0.5, numpy.nan]])),
-                    }
-                )
-            ]
-        )["D15"]
+    dims = ("alpha", "unit")
+    part = xarray.Dataset(
+        {
+            "generic": (dims, numpy.array([[1, 0], [1, 1]])),
+            "counted": (dims, numpy.array([[7, 3], [8, 4]])),
+            "proved": (dims, numpy.array([[7, 0], [7, 5]])),
+            "correlation": (dims, numpy.array([[0.5, numpy.nan], [1, 1]])),
+            "departure": (dims, numpy.array([[0.25, numpy.nan], [0, 0]])),
+        },
+        {"alpha": [0.5, 1.0]},
     )
+    found = scaling.evidence([part])["D15"]
+    assert found["pairs with 2 r < n - z"] == 3
+    assert found["pairs without exactly n - z - 2 r values at |alpha|"] == 2
+    assert found["pairs with fewer"] == 1
+    assert found["correlation of the others with alpha times those at alpha = 1"] == [0.5]
+    assert found["median relative distance of the others from alpha times those at alpha = 1"] == [0.25]
+    assert quantities("D15") <= set(found)
+
+
+def test_the_others_are_compared_without_the_plateau_and_the_zeros() -> None:
+    unscaled = torch.tensor([[4.0, 3.0, 2.0, 1.0, 1.0, 0.5, 0.0]], dtype=torch.float64)
+    correlation, distance = scaling.others_at(2 * unscaled, unscaled, 2.0)
+    assert (float(correlation), float(distance)) == (pytest.approx(1), 0)
+    moved = torch.tensor([[9.0, 6.0, 4.0, 2.0, 2.0, 0.5, 0.0]], dtype=torch.float64)
+    correlation, distance = scaling.others_at(moved, unscaled, 2.0)
+    mine, scaled = numpy.array([9, 6, 4, 0.5]), numpy.array([8, 6, 4, 1])
+    assert float(correlation) == pytest.approx(numpy.corrcoef(mine, scaled)[0, 1])
+    assert float(distance) == 0  # torch's median takes the lower of the two in the middle: 0, 0, 0.125, 0.5
+    assert bool(torch.isnan(scaling.others_at(unscaled[:, 3:5], unscaled[:, 3:5], 1.0)[0]))
+
+
+@pytest.mark.parametrize(
+    ("study", "changes", "message"),
+    [
+        ("D.noise", {"mixing": "0,1"}, "expected 0.5"),
+        ("D.noise", {"stages": "4"}, "stages among 1, 2, 3"),
+        ("D.perturbations", {"perturbed": "0"}, "at least one perturbed"),
+        ("D.projections", {"pictured": "0"}, "at least one pictured"),
+        ("D.scaling", {"factors": "0,1"}, "not zero"),
+        ("D.law", {"random_model": "resnet8-cifar"}, "network for digits"),
+        ("D.law", {"networks": "-1"}, "networks >= 0"),
+    ],
+)
+def test_wrong_settings_are_refused_before_any_work(
+    study: str, changes: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run_studies(study, tmp_path / "run", preset="smoke", changes=changes)
+    assert not (tmp_path / "run").exists()

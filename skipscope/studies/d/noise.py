@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from skipscope.errors import InputError
 from skipscope.measure.spectra import spectra_of
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.measured import described, judged, middle_unit
@@ -35,6 +36,13 @@ class NoiseSettings(Subjects):
     draws: int = 3
     mixing: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     stages: tuple[int, ...] = (1, 2, 3)  # of whose middle unit the weights are mixed
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0.5 not in self.mixing or len(set(self.mixing)) < 2 or not all(0 <= t <= 1 for t in self.mixing):
+            raise InputError(f"expected 0.5 and others from 0 to 1 for mixing, got {self.mixing}")
+        if self.draws < 1 or not self.stages or not set(self.stages) <= {1, 2, 3}:
+            raise InputError(f"expected draws >= 1 and stages among 1, 2, 3, got {self.draws} and {self.stages}")
 
 
 def run(bench: Bench, settings: NoiseSettings) -> Evidence:

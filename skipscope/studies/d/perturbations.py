@@ -38,6 +38,11 @@ LAST = 3  # units of the jump at the end
 class PerturbationSettings(Subjects):
     perturbed: int = 10  # images
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.perturbed < 1:
+            raise InputError(f"expected at least one perturbed image, got {self.perturbed}")
+
 
 def run(bench: Bench, settings: PerturbationSettings) -> Evidence:
     parts = []

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skipscope.errors import InputError
 from skipscope.measure import stability
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.measured import described, judged, ratios
-from skipscope.studies.d.perturbations import perturbations
-from skipscope.studies.d.subjects import Subject, Subjects, subjects
+from skipscope.studies.d.perturbations import PerturbationSettings, perturbations
+from skipscope.studies.d.subjects import Subject, subjects
 from skipscope.studies.study import Evidence, Study
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ LOOKED_AT = 4  # units
 
 
 @dataclass(frozen=True)
-class ProjectionSettings(Subjects):
-    perturbed: int = 10  # images
-    pictured: int = 1  # of them on all singular vectors, not only on the leading ones
+class ProjectionSettings(PerturbationSettings):
+    pictured: int = 1  # images on all singular vectors, not only on the leading ones
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pictured < 1:
+            raise InputError(f"expected at least one pictured image, got {self.pictured}")
 
 
 def run(bench: Bench, settings: ProjectionSettings) -> Evidence:

@@ -4,8 +4,9 @@
 
 The paper finds that the plateau at 1 moves to alpha. By the law (`linear.law`) at least n - z(alpha) - 2 r values are
 exactly |alpha|, where the mask of the last ReLU depends on alpha; generically no more. The others are not scaled by
-alpha: their correlation with alpha times those at alpha = 1, rank by rank, is reported. Measured on random units with
-few active inner ReLUs, and on units of the networks whose weights are given.
+alpha: their correlation with alpha times those at alpha = 1 is reported, rank by rank, and, since sorted values always
+correlate, how far they are from them. Measured on random units with few active inner ReLUs, and on units of the
+networks whose weights are given.
 """
 
 from __future__ import annotations
@@ -63,15 +64,15 @@ def evidence(parts: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
     generic = [part["generic"].astype(bool) for part in parts]
     other = [which & (part["counted"] != part["proved"]) for which, part in zip(generic, parts, strict=True)]
     fewer = [part["counted"] < part["proved"] for part in parts]
-    correlations = [float(value) for part in parts for value in part["correlation"].values.ravel()]
     return {
         "D15": {
             "pairs with 2 r < n - z": sum(int(which.sum()) for which in generic),
             "pairs without exactly n - z - 2 r values at |alpha|": sum(int(which.sum()) for which in other),
             "pairs with fewer": sum(int(which.sum()) for which in fewer),
-            "correlation of the others with alpha times those at alpha = 1": [
-                value for value in correlations if numpy.isfinite(value)
-            ],
+            "correlation of the others with alpha times those at alpha = 1": _away_from_one(parts, "correlation"),
+            "median relative distance of the others from alpha times those at alpha = 1": _away_from_one(
+                parts, "departure"
+            ),
         }
     }
 
@@ -98,7 +99,7 @@ def _scaled(trunk: Trunk, point: Point, names: Sequence[str], factors: Sequence[
     longest = max(cell["value"].shape[1] for row in cells for cell in row)
     for row, alpha in zip(cells, factors, strict=True):
         for cell, unscaled in zip(row, base, strict=True):
-            cell["correlation"] = _others(cell, unscaled, alpha)
+            cell["correlation"], cell["departure"] = others_at(cell["value"], unscaled["value"], alpha)
     dims = ("alpha", "unit", "sample")
     data = {
         name: (dims, torch.stack([torch.stack([cell[name] for cell in row]) for row in cells]).numpy())
@@ -121,7 +122,8 @@ def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torc
     """One unit at one alpha: counts per sample (B,), and the values (B, size)."""
     unit = with_scaled_skip(trunk[name], alpha)
     law = law_or_reason(unit, point)
-    assert isinstance(law, Law), law
+    if not isinstance(law, Law):
+        raise InputError(f"D.scaling: no law for the unit {name}: {law}; name other units with --set units=...")
     size = min(unit.jacobian(point).shape[1:])  # type: ignore[attr-defined]
     spectrum = singular_values(unit.jacobian(point), route="svd" if size <= 1024 else "gram")  # type: ignore[attr-defined]
     factor = torch.full((len(law.rank),), abs(alpha), dtype=torch.float64)
@@ -133,21 +135,27 @@ def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torc
         "proved": law.ones_at_least.cpu(),
         "generic": law.generic.cpu().to(torch.int64),
         "counted": counts_around(spectrum, factor, CLOSE, CLOSE)["ones"].cpu(),
-        "close": (spectrum.values.cpu() - abs(alpha)).abs().le(0.01 * abs(alpha)).sum(1),
     }
 
 
-def _others(cell: dict[str, torch.Tensor], unscaled: dict[str, torch.Tensor], alpha: float) -> torch.Tensor:
-    """Correlation of the values away from |alpha| and from zero with alpha times those at alpha = 1, rank by rank."""
-    found = []
-    for mine, theirs in zip(cell["value"], unscaled["value"], strict=True):
+def others_at(values: torch.Tensor, unscaled: torch.Tensor, alpha: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values away from |alpha| and from zero beside |alpha| times those at alpha = 1, rank by rank, per sample:
+    their correlation, and the median of |a - b| / b. values, unscaled: (B, size), descending."""
+    correlations, distances = [], []
+    for mine, theirs in zip(values, unscaled, strict=True):
         first = mine[((mine - abs(alpha)).abs() > CLOSE) & (mine > CLOSE)]
         second = abs(alpha) * theirs[((theirs - 1).abs() > CLOSE) & (theirs > CLOSE)]
         count = min(len(first), len(second))
-        found.append(
-            float(numpy.corrcoef(first[:count].numpy(), second[:count].numpy())[0, 1]) if count > 2 else float("nan")
-        )
-    return torch.tensor(found, dtype=torch.float64)
+        pair = torch.stack([first[:count], second[:count]])
+        correlations.append(torch.corrcoef(pair)[0, 1] if count > 2 else torch.tensor(float("nan")))
+        distances.append(((pair[0] - pair[1]).abs() / pair[1]).median() if count else torch.tensor(float("nan")))
+    return torch.stack(correlations).double(), torch.stack(distances).double()
+
+
+def _away_from_one(parts: Sequence[xarray.Dataset], name: str) -> list[float]:
+    """Of all units and samples at the factors other than 1, which would be compared with themselves."""
+    chosen = [part[name].sel(alpha=[a for a in part["alpha"].values if a != 1]).values.ravel() for part in parts]
+    return [float(value) for values in chosen for value in values if numpy.isfinite(value)]
 
 
 SCALING = Study(
