@@ -67,9 +67,10 @@ def run_studies(
 
 
 def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, str]) -> dict[str, Any]:
-    """Of every study; a key that none of them has is an error."""
+    """Of every study; a key that none of them has is an error. `law.images` is meant for the study law alone."""
     known = sorted({key for study in studies for key in study.keys})
-    unknown = [key for key in changes if key not in known]
+    one_study = {f"{study.name}.{key}" for study in studies for key in study.keys}
+    unknown = [key for key in changes if key not in one_study.union(known)]
     if unknown:
         raise InputError(f"no setting '{unknown[0]}' in {', '.join(s.id for s in studies)}; known: {', '.join(known)}")
     return {study.id: study.settings(preset, changes) for study in studies}

@@ -56,7 +56,10 @@ class Study:
     def settings(self, preset: str, changes: Mapping[str, str]) -> Any:
         if preset not in self.presets:
             raise InputError(f"{self.id} has no preset '{preset}'; it has {', '.join(self.presets)}")
-        values = {key: _read(text, self.keys[key], key) for key, text in changes.items() if key in self.keys}
+        mine = {key: text for key, text in changes.items() if key in self.keys}
+        prefix = f"{self.name}."
+        mine |= {key.removeprefix(prefix): text for key, text in changes.items() if key.startswith(prefix)}
+        values = {key: _read(text, self.keys[key], key) for key, text in mine.items()}
         return dataclasses.replace(self.presets[preset], **values)
 
 

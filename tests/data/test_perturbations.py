@@ -19,7 +19,7 @@ Trained = tuple[nn.Module, Tensor, Tensor]
 def _trained() -> Trained:
     """A small network on digits, and test images with their labels."""
     torch.manual_seed(0)
-    data = digits()
+    data = digits().to(torch.get_default_device())
     model = build("resnet8-digits-n8")
     train(model, data.train, Settings(epochs=2))
     return model, data.test.images(slice(0, 40)), data.test.labels[:40]

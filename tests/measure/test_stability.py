@@ -259,7 +259,7 @@ def test_bad_input_is_refused() -> None:
 def test_adversarial_perturbations_grow_more_than_random_ones() -> None:
     """The papers' experiment on a network of seconds: growth over the trunk, and the linear prediction of it."""
     torch.manual_seed(0)
-    data = digits()
+    data = digits().to(torch.get_default_device())
     model = build("resnet8-digits-n8")
     train(model, data.train, Settings(epochs=2))
     found = fgsm(model, data.test.images(slice(0, 24)), data.test.labels[:24])

@@ -21,6 +21,7 @@ from skipscope.runs import RunFolder, load_run
 from skipscope.studies import CLAIMS, PRESETS, STUDIES, find, run_studies
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.law import LAW, evidence
+from skipscope.studies.running import settings_of
 from tests.commands import run_command
 
 TINY = "resnet8-digits-n8"
@@ -75,6 +76,14 @@ def test_settings_are_changed_by_key_in_their_own_type() -> None:
 def test_a_study_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         find(name)
+
+
+def test_a_setting_for_one_study_alone() -> None:
+    settings = settings_of(find("D"), "quick", {"images": "4", "law.images": "1"})
+    assert settings["D.law"].images == 1
+    assert settings["D.spectra"].images == 4
+    with pytest.raises(InputError, match=r"no setting 'law\.image'"):
+        settings_of(find("D"), "quick", {"law.image": "1"})
 
 
 def test_a_key_that_no_study_has_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
