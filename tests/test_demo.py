@@ -10,16 +10,28 @@ from typing import Any
 import numpy
 import pytest
 import torch
-import xarray
 
 import skipscope.demo
-from skipscope.demo import Result, claims, demo
-from skipscope.demo.twins import Twin, twins
+from skipscope.data import digits
+from skipscope.demo import Result, demo
+from skipscope.demo.twins import twins, with_raised_thresholds
 from skipscope.measure.chain import chain_profile
-from skipscope.studies.d.verify import evidence as jacobian_evidence
+from skipscope.models.resnet import ResNet
+from skipscope.studies.d.claims import CLAIMS
+from skipscope.studies.d.law import evidence as law_evidence
+from skipscope.training import accuracy
 from tests.commands import run_command
 
 TINY: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
+MEASURES = ("history", "profile", "spectra", "verification", "weight_conditions", "state_conditions")
+NETWORKS = {
+    **{f"{measure}-{network}": (measure, network) for measure in MEASURES for network in ("residual", "plain")},
+    "stability-residual": ("stability", "residual"),
+    "law-as-trained": ("law", "residual"),
+    "law-raised": ("law", "residual, thresholds raised"),
+    "law-control": ("spectra", "plain, thresholds raised"),
+}
+JACOBIAN, LAW = (claim for claim in CLAIMS if claim.id in ("D1", "D3"))
 
 
 @pytest.fixture(scope="module")
@@ -27,57 +39,117 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return demo(tmp_path_factory.mktemp("demo") / "run", **TINY)
 
 
+def trained(result: Result, name: str) -> ResNet:
+    """As the run left it, in float64."""
+    from safetensors.torch import load_file
+
+    model = twins(0, TINY["depth"], TINY["channels"], 10)[name]
+    model.load_state_dict(load_file(result.folder / f"checkpoints/{name}.safetensors"))
+    return model.eval().double()
+
+
+def first_image() -> torch.Tensor:
+    return digits().test_batch(TINY["images"], 0)[:1].double()
+
+
 def test_the_folder_is_complete(result: Result) -> None:
     record = json.loads((result.folder / "run.json").read_text())
+    assert record == result.record
     assert record["what"] == "demo"
     assert record["status"] == "finished"
     names = {str(path.relative_to(result.folder)) for path in result.folder.rglob("*") if path.is_file()}
     assert names == {*record["hashes"], "run.json"}
     assert {
-        *("claims.json", "networks.json", "report.html", "figures/profile.html", "figures/spectra.html"),
-        *("checkpoints/residual.safetensors", "checkpoints/plain.safetensors"),
-        *(f"data/{name}.nc" for name in ("profile", "condition", "spectra", "verification", "law")),
+        *("claims.json", "report.html", "checkpoints/residual.safetensors", "checkpoints/plain.safetensors"),
+        *(f"data/{name}.nc" for name in NETWORKS),
     } <= names
 
 
+def test_every_dataset_says_what_it_is(result: Result) -> None:
+    found = {name: (data.attrs["measure"], data.attrs["network"]) for name, data in result.datasets.items()}
+    assert found == NETWORKS
+
+
 def test_both_exact_claims_are_reproduced(result: Result) -> None:
-    found = json.loads((result.folder / "claims.json").read_text())
-    assert {claim["id"]: claim["verdict"] for claim in found} == {"D1": "reproduced", "D3": "reproduced"}
-    assert found[1]["measured"]["pairs with 2 r < n - z"] > 0
+    assert {claim.id: claim.verdict for claim in result.claims} == {"D1": "reproduced", "D3": "reproduced"}
+    jacobian, law = (claim.measured for claim in result.claims)
+    assert jacobian["Jacobians"] == 6
+    assert law["pairs with 2 r < n - z"] > 0
+    assert law["trained networks"] == 1
 
 
 def test_the_plain_network_has_what_needs_no_skip(result: Result) -> None:
-    with xarray.open_dataset(result.folder / "data/profile.nc", engine="h5netcdf") as profile:
-        plain, residual = profile.sel(network="plain"), profile.sel(network="residual")
-        assert bool(plain["cosine"].isnull().all())
-        assert bool(plain["branch_over_skip"].isnull().all())
-        assert bool(plain["gradient_rms"].notnull().all())
-        assert bool(residual["cosine"].notnull().all())
+    residual, plain = (result.datasets[f"profile-{name}"] for name in ("residual", "plain"))
+    assert set(residual.data_vars) - set(plain.data_vars) == {"cosine", "branch_over_skip"}
+    assert all(bool(residual[name].notnull().all()) for name in residual.data_vars)
+    assert all(bool(plain[name].notnull().all()) for name in plain.data_vars)
 
 
-def test_the_spectra_of_the_plain_network_are_those_of_a_dense_jacobian(result: Result) -> None:
-    from safetensors.torch import load_file
+@pytest.mark.parametrize("measure", ["profile", "spectra", "verification", "weight_conditions", "state_conditions"])
+def test_both_networks_have_the_same_labels_but_for_their_skips(result: Result, measure: str) -> None:
+    residual, plain = (result.datasets[f"{measure}-{name}"] for name in ("residual", "plain"))
+    assert set(residual.coords) == set(plain.coords)
+    for name in set(residual.coords) - {"skip"}:
+        numpy.testing.assert_array_equal(residual[name], plain[name], err_msg=str(name))
+    if "skip" in plain.coords:
+        assert set(plain["skip"].values) <= {"none", ""}
 
-    from skipscope.data import digits
 
-    model = twins(0, TINY["depth"], TINY["channels"], 10)["plain"]
-    model.load_state_dict(load_file(result.folder / "checkpoints/plain.safetensors"))
-    model.eval().double()
-    x = digits().test_batch(TINY["images"], 0)[:1].double()
+@pytest.mark.parametrize("network", ["residual", "plain"])
+def test_the_spectra_are_those_of_a_dense_jacobian(result: Result, network: str) -> None:
+    model = trained(result, network)
     with torch.no_grad():
-        entry = model.stage1(model.stem(x))
-    dense = torch.autograd.functional.jacobian(model.stage2, entry).reshape(96, 256)
-    found = result.measured["spectra"]["value"].sel(network="plain", unit="stage2").isel(sample=0).dropna("index")
-    numpy.testing.assert_allclose(found.values, torch.linalg.svdvals(dense).numpy(), atol=1e-12)
+        entry = model.stage1(model.stem(first_image()))
+    found = result.datasets[f"spectra-{network}"]["value"].isel(sample=0)
+    for name, function in (("stage2.0", model.blocks["stage2.0"]), ("stage 1", model.stage2)):
+        dense = torch.autograd.functional.jacobian(function, entry).reshape(96, 256)
+        expected = torch.linalg.svdvals(dense).numpy()
+        numpy.testing.assert_allclose(found.sel(unit=name).dropna("index"), expected, atol=1e-12)
+
+
+def test_the_conditions_of_the_plain_network_are_those_of_its_states(result: Result) -> None:
+    model = trained(result, "plain").float()
+    with torch.no_grad():
+        state = model.stem(digits().test_batch(TINY["images"], 0))
+    values = torch.linalg.svdvals(state.double().movedim(1, 0).flatten(1))
+    found = result.datasets["state_conditions-plain"]["condition"].sel(state="stage1.0").item()
+    assert found == pytest.approx(float(values[0] / values[-1]), rel=1e-5)
+
+
+def test_the_notes_are_true(result: Result) -> None:
+    networks, training, last_stage, law = result.record["notes"]
+    models = {name: trained(result, name) for name in ("residual", "plain")}
+    (weights,) = {sum(weight.numel() for weight in model.parameters()) for model in models.values()}
+    assert f"8 layers and {weights:,} weights" in networks
+    right = {name: accuracy(model, digits().test) for name, model in models.items()}
+    assert f"{right['residual']:.1%} with skips, {right['plain']:.1%} without" in training
+    ranks = {}
+    for name, model in models.items():
+        with torch.no_grad():
+            entries = model.stage2(model.stage1(model.stem(digits().test_batch(TINY["images"], 0)[:2].double())))
+        dense = [torch.autograd.functional.jacobian(model.stage3, entry[None]).reshape(32, 96) for entry in entries]
+        ranks[name] = numpy.mean([int(torch.linalg.matrix_rank(matrix)) for matrix in dense])
+    expected = f"Of 32 directions at the last stage's exit, {ranks['residual']:.0f} can be reached"
+    assert last_stage.startswith(expected)
+    assert f"with skips and {ranks['plain']:.0f} without" in last_stage
+    assert "mean over 2 images" in last_stage
+    ones = result.datasets["law-raised"]["ones_at_least"]
+    assert f"in {int((ones > 0).sum())} of 6 pairs" in law
+    assert law.endswith("in the plain twin, treated alike, 0.")
+
+
+def test_perturbations_are_followed_through_every_unit(result: Result) -> None:
+    stability = result.datasets["stability-residual"]
+    assert list(stability["kind"].values) == ["adversarial", "random"]
+    assert list(stability["unit"].values) == list(trained(result, "residual").blocks)
+    assert bool((stability["actual"] > 0).all())
 
 
 def test_the_report_needs_no_network(result: Result) -> None:
     text = (result.folder / "report.html").read_text()
-    assert len(re.findall("plotly.js v", text)) == 1
     assert re.findall(r'<(?:script|img|iframe)[^>]* src="|<link[^>]*href=', text) == []
-    for table in result.tables:
-        assert f"<h2>{table.title}</h2>" in text
-    assert "D3" in text
+    for expected in ("D1", "D3", "residual", "plain", "an example, not a statistic"):
+        assert expected in text
 
 
 def test_both_networks_get_the_same_profile_where_a_chain_is_all_there_is() -> None:
@@ -96,46 +168,43 @@ def test_both_networks_get_the_same_profile_where_a_chain_is_all_there_is() -> N
 
 
 def test_the_evidence_names_every_quantity_of_its_claim(result: Result) -> None:
-    for claim, evidence in (
-        (claims.JACOBIAN, jacobian_evidence([result.measured["verification"]])),
-        (claims.LAW, claims.law_evidence(result.measured["law"])),
-    ):
-        assert {criterion.quantity for criterion in (*claim.criteria, *claim.controls)} <= set(evidence)
+    for claim, decision in zip((JACOBIAN, LAW), result.claims, strict=True):
+        assert {criterion.quantity for criterion in (*claim.criteria, *claim.controls)} <= set(decision.measured)
 
 
-def test_the_rules_reject_what_they_should(result: Result) -> None:
-    good = jacobian_evidence([result.measured["verification"]])
-    for key, bad, verdict in (
-        ("Jacobians with r1 neither of slope 1.9 nor at rounding", 1, "not reproduced"),
-        ("largest adjoint error", 1e-3, "not reproduced"),
-        ("slope of r0, smallest", 0.8, "not reproduced"),
-        ("wrong Jacobian rejected", False, "inconclusive"),
-    ):
-        assert claims.JACOBIAN.decide({**good, key: bad}, "quick").verdict == verdict
-    exact = claims.law_evidence(result.measured["law"])
-    for key, bad, verdict in (
-        ("bounds violated", 1, "not reproduced"),
-        ("share of generic pairs with equality", 0.89, "not reproduced"),
-        ("pairs with 2 r < n - z", 0, "inconclusive"),
-        ("ones without skips", 1, "inconclusive"),
-    ):
-        assert claims.LAW.decide({**exact, key: bad}, "quick").verdict == verdict
+@pytest.mark.parametrize(
+    ("claim", "quantity", "bad", "verdict"),
+    [
+        (JACOBIAN, "Jacobians with r1 neither of slope 1.9 nor at rounding", 1, "not reproduced"),
+        (JACOBIAN, "largest adjoint error", 1e-3, "not reproduced"),
+        (JACOBIAN, "slope of r0, smallest", 0.8, "not reproduced"),
+        (JACOBIAN, "wrong Jacobian rejected", False, "inconclusive"),
+        (LAW, "bounds violated", 1, "not reproduced"),
+        (LAW, "share of generic pairs with equality", 0.89, "not reproduced"),
+        (LAW, "pairs with 2 r < n - z", 0, "inconclusive"),
+        (LAW, "ones without skips", 1, "inconclusive"),
+    ],
+)
+def test_the_rules_reject_what_they_should(result: Result, claim: Any, quantity: str, bad: Any, verdict: str) -> None:
+    (good,) = (decision.measured for decision in result.claims if decision.id == claim.id)
+    assert claim.decide({**good, quantity: bad}, "quick").verdict == verdict
 
 
 def test_a_law_that_predicts_nothing_is_not_decided(result: Result) -> None:
-    law = result.measured["law"]
-    everywhere = law.assign(inner_active=law["size"])
-    evidence = claims.law_evidence(everywhere.assign(ones=law["ones"] * 0, zeros=law["inactive"]))
+    nowhere = [result.datasets[name] for name in ("law-as-trained", "law-raised")]
+    evidence = law_evidence([law.assign(generic=0 * law["generic"]) for law in nowhere], result.datasets["law-control"])
     assert evidence["pairs with 2 r < n - z"] == 0
-    assert claims.LAW.decide(evidence, "quick").verdict == "inconclusive"
+    assert LAW.decide(evidence, "quick").verdict == "inconclusive"
 
 
 def test_raised_thresholds_leave_the_network_itself_alone() -> None:
-    twin = Twin("residual", twins(0, 8, (2, 3, 4), 10)["residual"], torch.rand(3, 1, 8, 8))
-    before = {name: value.clone() for name, value in twin.model.state_dict().items()}
-    other = twin.with_raised_thresholds(1.0)
-    assert all(torch.equal(before[name], value) for name, value in twin.model.state_dict().items())
-    assert not torch.equal(other.model.stage1[0].norm1.bias, twin.model.stage1[0].norm1.bias)  # type: ignore[union-attr, arg-type]
+    model = twins(0, 8, (2, 3, 4), 10)["residual"]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    raised = with_raised_thresholds(model, 0.5)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    for name, value in raised.state_dict().items():
+        lowered = before[name] - 0.5 if name.endswith("norm1.bias") else before[name]  # its weights are still 1
+        assert torch.equal(value, lowered)
 
 
 def test_the_command_prints_one_document(
@@ -144,14 +213,30 @@ def test_the_command_prints_one_document(
     monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: result)
     assert run_command(monkeypatch, "demo", "--json") == 0
     captured = capsys.readouterr()
-    document = json.loads(captured.out)
-    assert document["run"]["status"] == "finished"
-    assert {"profile", "condition", "spectra", "law"} <= set(document["measured"])
+    document = json.loads(captured.out, parse_constant=pytest.fail)
+    assert document["run"] == result.record
+    assert set(document["measured"]) == set(NETWORKS)
+    assert [claim["verdict"] for claim in document["claims"]] == ["reproduced", "reproduced"]
     assert "report.html" in captured.err
     assert run_command(monkeypatch, "demo") == 0
     out = capsys.readouterr().out
-    for title in ("Networks", "Profile", "Spectra", "Condition numbers", "D1 reproduced"):
-        assert title in out
+    assert len(out.splitlines()) < 50
+    for expected in (*result.record["notes"], "Training", "Spectra of plain", "stage 2", "D1 reproduced"):
+        assert expected in out
+
+
+def test_a_network_that_diverges_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipscope.errors import SkipscopeError
+
+    def broken(*arguments: Any, **options: Any) -> dict[str, ResNet]:
+        made = twins(*arguments, **options)
+        torch.nn.init.constant_(made["residual"].classifier.bias, float("nan"))
+        return made
+
+    monkeypatch.setattr("skipscope.demo.twins.twins", broken)
+    with pytest.raises(SkipscopeError, match="the residual network diverged at step 0"):
+        demo(tmp_path / "run", **TINY)
+    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "failed"
 
 
 def test_ctrl_c_leaves_whole_files_and_a_second_run_replaces_them(

@@ -6,7 +6,7 @@ of the residual one adds its entry to its exit. About a minute on 2 cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,42 +17,46 @@ from skipscope.errors import SkipscopeError
 if TYPE_CHECKING:
     import xarray
 
-    from skipscope.report import Table
+    from skipscope.data import Dataset
+    from skipscope.models.resnet import ResNet
+    from skipscope.runs import Decision
+    from skipscope.training import History, Settings
 
 __all__ = ["Result", "demo"]
 
 Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
+Step = tuple[str, str, Callable[[], "xarray.Dataset"]]  # a dataset's name, its network's, and how it is made
 WHAT = "demo"
 PRESET = "quick"
-RAISED = 1.0  # standard deviations by which the inner thresholds are raised where the law is put to the test
+SHOWN = ("history-residual", "history-plain", "spectra-residual", "spectra-plain")  # on a terminal
 
 
 @dataclass(frozen=True)
 class Result:
+    """What the run folder holds."""
+
     folder: Path
     record: dict[str, Any]  # of run.json
-    networks: dict[str, dict[str, Any]]
-    measured: dict[str, xarray.Dataset]
-    claims: list[dict[str, Any]]
-    tables: list[Table]
-    summary: list[str]
+    datasets: Mapping[str, xarray.Dataset]
+    claims: tuple[Decision, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the singular values themselves, which are in data/spectra.nc."""
+        """All but the singular values themselves, which are in data/spectra-*.nc."""
         return {
             "folder": str(self.folder),
             "run": self.record,
-            "summary": self.summary,
-            "networks": self.networks,
-            "claims": self.claims,
-            "measured": {name: _numbers(dataset) for name, dataset in self.measured.items()},
+            "claims": [decision.to_dict() for decision in self.claims],
+            "measured": {
+                name: data.drop_dims("index", errors="ignore").to_dict() for name, data in self.datasets.items()
+            },
         }
 
     def __str__(self) -> str:
-        from skipscope.report.page import in_words
+        """What was found, in short."""
+        from skipscope.inspection import Result as Inspection
 
-        verdicts = [f"{c['id']} {c['verdict']}: {c['claim']}\n   {in_words(c['measured'])}" for c in self.claims]
-        return "\n\n".join([*self.summary, *map(str, self.tables), "Claims", *verdicts])
+        shown = Inspection({name: _short(self.datasets[name]) for name in SHOWN}, {})
+        return "\n\n".join([*self.record["notes"], str(shown), *map(_verdict, self.claims)])
 
 
 def demo(
@@ -66,95 +70,55 @@ def demo(
     samples: int = 3,
     progress: Progress | None = None,
 ) -> Result:
-    """Train, measure, and write a run folder.
+    """Train, measure, and write a run folder with a report.
 
     images: test images that profiles and condition numbers are measured on. samples: the first of them, that spectra
     are measured on. progress: called often; an exception that it raises ends the run.
     """
     from skipscope.data import digits
-    from skipscope.demo import claims, measurements, tables
-    from skipscope.demo.twins import Twin, twins
-    from skipscope.report.figures import profile_figure, scree_figure
-    from skipscope.report.page import page
-    from skipscope.runs import RunFolder
-    from skipscope.studies.d.verify import evidence as jacobian_evidence
-    from skipscope.training import Settings, accuracy, train
+    from skipscope.demo.twins import twins
+    from skipscope.report import write_report
+    from skipscope.runs import RunFolder, load_run
+    from skipscope.studies.d.claims import CLAIMS
+    from skipscope.training import Settings
 
     report = progress or (lambda what, done, total: None)
     data = digits()
     settings = Settings(epochs=epochs, seed=seed)
-    untrained = twins(seed, depth, channels, classes=data.classes)
+    networks = twins(seed, depth, channels, classes=data.classes)
     parameters = {"data": data.name, "depth": depth, "channels": channels, "images": images, "samples": samples}
     folder = RunFolder(
         Path(out), WHAT, parameters={**parameters, **vars(settings)}, preset=PRESET, seed=seed, former="replace"
     )
     with folder as run, _one_thread():
-        networks: dict[str, dict[str, Any]] = {}
-        trained: list[Twin] = []
-        for name, model in untrained.items():
-            what = f"training the {name} network"
-            history = train(
-                model,
-                data.train,
-                settings,
-                progress=lambda done, total, what=what: report(what, done, total),  # type: ignore[misc]
-            )
-            if history.diverged_at is not None:
-                raise SkipscopeError(
-                    f"the {name} network diverged at step {history.diverged_at}: its loss is not finite; "
-                    "there is nothing to measure, try another seed"
-                )
-            networks[name] = {
-                "layers": depth,
-                "weights": sum(p.numel() for p in model.parameters()),
-                "test_accuracy": accuracy(model, data.test),
-                "history": history.to_dict(),
-            }
+        run.used(f"data {data.name}", data.describe())
+        histories = {}
+        for name, model in networks.items():
+            histories[name] = _trained(name, model, data, settings, report)
+            history = histories[name].to_dataset().assign_attrs(measure="history", network=name)
+            run.write_dataset(f"history-{name}", history)
             run.write_checkpoint(name, model)
-            trained.append(Twin(name, model, data.test_batch(images, seed)))
-        run.write_json("networks.json", networks)
+        run.note(_about_the_networks(networks["residual"]))
+        run.note(_about_the_training(histories))
 
         measured: dict[str, xarray.Dataset] = {}
-        steps: dict[str, Callable[[], xarray.Dataset]] = {
-            "profile": lambda: measurements.profiles(trained, seed),
-            "condition": lambda: measurements.conditions(trained),
-            "spectra": lambda: measurements.spectra(trained, samples),
-            "verification": lambda: measurements.verifications(trained, samples),
-            "law": lambda: measurements.law(trained, samples, RAISED),
-        }
-        for done, (name, measure) in enumerate(steps.items()):
+        steps = _steps(networks, data, images, samples, seed)
+        for done, (name, network, measure) in enumerate(steps):
             report("measuring", done, len(steps))
-            measured[name] = measure()
+            measured[name] = measure().assign_attrs(network=network)
             run.write_dataset(name, measured[name])
         report("measuring", len(steps), len(steps))
+        run.note(_about_the_last_stage(measured["spectra-residual"], measured["spectra-plain"]))
+        run.note(_about_the_law(*(measured[f"law-{which}"] for which in ("as-trained", "raised", "control"))))
 
-        decisions = [
-            claims.JACOBIAN.decide(jacobian_evidence([measured["verification"]]), PRESET),
-            claims.LAW.decide(claims.law_evidence(measured["law"]), PRESET),
-        ]
-        run.write_claims(decisions)
-        decided = [decision.to_dict() for decision in decisions]
-        shown = tables.all_tables(networks, measured)
-        summary = tables.summary(networks, measured)
-        figures = {
-            "profile": profile_figure(measured["profile"], tables.PROFILE_PANELS),
-            "spectra": scree_figure(measured["spectra"], tables.shown_units(measured["spectra"])),
-        }
-        for name, figure in figures.items():
-            # One copy of the library beside the figures serves them all.
-            figure_page = figure.to_html(include_plotlyjs="directory", div_id=name, config={"displaylogo": False})
-            run.write_text(f"figures/{name}.html", figure_page)
-        run.write_text("figures/plotly.min.js", _plotly())
-        text = page(
-            title="skipscope demo: a residual network and its plain twin",
-            summary=summary,
-            record=run.record,
-            claims=decided,
-            tables=shown,
-            figures=[(tables.CAPTIONS[name], figure) for name, figure in figures.items()],
-        )
-        run.write_text("report.html", text)
-    return Result(run.path, run.record, networks, measured, decided, shown, summary)
+        evidence = _evidence(measured)
+        run.write_claims([claim.decide(evidence[claim.id], PRESET) for claim in CLAIMS if claim.id in evidence])
+    write_report(run.path)
+    saved = load_run(run.path)
+    return Result(saved.path, saved.record, {name: saved.dataset(name) for name in saved.names}, saved.claims)
+
+
+# -- work
 
 
 @contextmanager
@@ -171,16 +135,109 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _numbers(dataset: xarray.Dataset) -> dict[str, Any]:
-    """Coordinates, and every variable with its dimensions."""
-    short = dataset.drop_dims("index", errors="ignore")
+def _trained(name: str, model: ResNet, data: Dataset, settings: Settings, report: Progress) -> History:
+    """Trains the network and leaves it in evaluation mode."""
+    from skipscope.training import train
+
+    history = train(
+        model,
+        data.train,
+        settings,
+        test=data.test,
+        progress=lambda done, total: report(f"training the {name} network", done, total),
+    )
+    if history.diverged_at is not None:
+        raise SkipscopeError(
+            f"the {name} network diverged at step {history.diverged_at}: its loss is not finite; "
+            "there is nothing to measure, try another seed"
+        )
+    model.eval()
+    return history
+
+
+def _steps(networks: Mapping[str, ResNet], data: Dataset, images: int, samples: int, seed: int) -> list[Step]:
+    from skipscope.demo import measurements
+    from skipscope.demo.twins import with_raised_thresholds
+
+    residual, plain = networks["residual"], networks["plain"]
+    batch = data.test_batch(images, seed)
+    measures = {
+        "residual": measurements.of_residual(residual, data, batch, samples, seed),
+        "plain": measurements.of_plain(plain, batch, samples, seed),
+    }
+    raised = {name: with_raised_thresholds(model) for name, model in networks.items()}
+    law, control = measurements.law, measurements.law_control
+    return [
+        *((f"{name}-{network}", network, make) for network, made in measures.items() for name, make in made.items()),
+        ("law-as-trained", "residual", lambda: law(residual, batch, samples)),
+        ("law-raised", "residual, thresholds raised", lambda: law(raised["residual"], batch, samples)),
+        ("law-control", "plain, thresholds raised", lambda: control(raised["plain"], batch, samples)),
+    ]
+
+
+def _evidence(measured: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, Any]]:
+    from skipscope.studies.d import law, verify
+
+    # Raised thresholds do not make a second trained network of the first.
+    of_one_network = [measured[name].assign_attrs(network="residual") for name in ("law-as-trained", "law-raised")]
     return {
-        "coords": {name: coord.values for name, coord in short.coords.items()},
-        "variables": {name: {"dims": array.dims, "values": array.values} for name, array in short.data_vars.items()},
+        "D1": verify.evidence([measured["verification-residual"], measured["verification-plain"]]),
+        "D3": law.evidence(of_one_network, measured["law-control"]),
     }
 
 
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
+# -- words
 
-    return str(get_plotlyjs())
+
+def _about_the_networks(residual: ResNet) -> str:
+    weights = sum(weight.numel() for weight in residual.parameters())
+    return (
+        f"Two networks of {residual.depth} layers and {weights:,} weights were trained on scikit-learn's digits with "
+        "the same initial weights, batches and settings. In one of them each block adds its entry to its exit; in its "
+        "plain twin it does not."
+    )
+
+
+def _about_the_training(histories: Mapping[str, History]) -> str:
+    residual, plain = (f"{histories[name].test_accuracy[-1]:.1%}" for name in ("residual", "plain"))
+    return f"Test accuracy: {residual} with skips, {plain} without. One seed: an example, not a statistic."
+
+
+def _about_the_last_stage(*spectra: xarray.Dataset) -> str:
+    stages = [found.isel(unit=-1) for found in spectra]
+    residual, plain = (f"{stage['rank'].mean().item():.0f}" for stage in stages)
+    return (
+        f"Of {stages[0]['exits'].item()} directions at the last stage's exit, {residual} can be reached by small "
+        f"changes at its entry with skips and {plain} without (rank of the stage's Jacobian, mean over "
+        f"{stages[0].sizes['sample']} images)."
+    )
+
+
+def _about_the_law(as_trained: xarray.Dataset, raised: xarray.Dataset, control: xarray.Dataset) -> str:
+    from skipscope.demo.twins import RAISED
+
+    before, after = (int((law["ones_at_least"] > 0).sum()) for law in (as_trained, raised))
+    return (
+        f"Thresholds raised: those of every block's inner ReLUs, by {RAISED:g} standard deviation. The law then "
+        f"predicts singular values of exactly 1 in {after} of {raised['ones'].size} pairs of block and image (as "
+        f"trained: in {before}), and {raised['ones'].sum().item():.0f} are there; in the plain twin, treated alike, "
+        f"{control['ones'].sum().item():.0f}."
+    )
+
+
+def _short(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Of units, the middle one of each stage, and whole stages."""
+    if "unit" not in dataset.dims:
+        return dataset
+    of_stage: dict[tuple[str, int], list[str]] = {}
+    for unit in dataset["unit"]:
+        of_stage.setdefault((unit["kind"].item(), unit["stage"].item()), []).append(unit.item())
+    return dataset.sel(unit=[names[len(names) // 2] for names in of_stage.values()])
+
+
+def _verdict(decision: Decision) -> str:
+    found = "; ".join(
+        f"{outcome.quantity}: {outcome.mean:.4g}" for outcome in decision.outcomes if outcome.mean is not None
+    )
+    reason = f"\n    because {decision.reason}" if decision.reason else ""
+    return f"{decision.id} {decision.verdict}: {decision.claim}\n    {found}{reason}"

@@ -1,10 +1,10 @@
-"""The two networks, with the same questions answered by both: states, Jacobians of blocks and of stages."""
+"""The two networks, and the plain one's chain of blocks: what a trunk is to a network with skips."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ from torch import Tensor
 from skipscope.linear import Jacobian, Operator
 from skipscope.measure.chain import states
 from skipscope.models.resnet import ResNet
-from skipscope.trace import Point, Trunk, trace
 
 STAGES = ("stage1", "stage2", "stage3")
+RAISED = 1.0  # standard deviations by which inner thresholds are raised where the law is put to the test
 
 
 def twins(seed: int, depth: int, channels: Sequence[int], classes: int) -> dict[str, ResNet]:
@@ -27,69 +27,46 @@ def twins(seed: int, depth: int, channels: Sequence[int], classes: int) -> dict[
     return made
 
 
-class Twin:
-    """A trained network at a batch of images, in evaluation mode.
+def with_raised_thresholds(model: ResNet, deviations: float = RAISED) -> ResNet:
+    """A copy with the inner batch norms' biases lowered, so that fewer of the inner ReLUs are active."""
+    raised = copy.deepcopy(model)
+    with torch.no_grad():
+        for block in raised.blocks.values():
+            block.norm1.bias.sub_(deviations * block.norm1.weight.abs())  # type: ignore[operator]
+    return raised
 
-    The residual one is measured through its trunk. The plain one has no residual units; its blocks are evaluated as
-    they are, on a copy in float64 (the trunk's Jacobians are in float64 as well).
-    """
 
-    def __init__(self, name: str, model: ResNet, images: Tensor) -> None:
-        self.name, self.model, self.images = name, model.eval(), images
+class Chain:
+    """The blocks of a plain network at a few images; Jacobians in float64 and names as a trunk has them."""
 
-    @cached_property
-    def trunk(self) -> Trunk:
-        return trace(self.model, self.images[:2])
-
-    def point(self, samples: int) -> Point:
-        return self.trunk.at(self.images[:samples])
-
-    @cached_property
-    def _double(self) -> ResNet:
-        return copy.deepcopy(self.model).double()
-
-    @property
-    def unit_names(self) -> list[str]:
-        return list(self.model.blocks)
-
-    @property
-    def states(self) -> list[Tensor]:
-        """The entry of every block, then the last exit: in the type that the network was trained in."""
+    def __init__(self, model: ResNet, images: Tensor) -> None:
+        self._model = copy.deepcopy(model).double()
         with torch.no_grad():
-            return states(self.model.blocks, self.model.stem(self.images))
+            entries = states(self._model.blocks, self._model.stem(images.double()))
+        self._entries = dict(zip(self._model.blocks, entries, strict=False))
 
-    def jacobians(self, samples: int) -> dict[str, Operator]:
-        """Of every block at the first images, by name."""
-        if self.model.skips:
-            point = self.point(samples)
-            return {unit.name: unit.jacobian(point) for unit in self.trunk.units}  # type: ignore[attr-defined]
-        return {
-            name: _jacobian(block, entry, name)
-            for (name, block), entry in zip(self._double.blocks.items(), self._entries(samples), strict=False)
+    def jacobians(self, *, stages: bool = False) -> dict[str, Operator]:
+        """Of every block; of whole stages as well, from the first block's entry to the last one's exit."""
+        found: dict[str, Operator] = {
+            name: _jacobian(block, self._entries[name], name) for name, block in self._model.blocks.items()
         }
+        for index, name in enumerate(STAGES if stages else ()):
+            found[f"stage {index}"] = _jacobian(
+                self._model.get_submodule(name), self._entries[f"{name}.0"], f"stage {index}"
+            )
+        return found
 
-    def stage_jacobians(self, samples: int) -> dict[str, Operator]:
-        """Of every stage, from its first block's entry to its last block's exit."""
-        if self.model.skips:
-            point = self.point(samples)
-            return {
-                name: stage.jacobian(point)  # type: ignore[attr-defined]
-                for name, stage in zip(STAGES, self.trunk.stages, strict=True)
-            }
-        entries = dict(zip(self.unit_names, self._entries(samples), strict=False))
-        return {name: _jacobian(self._double.get_submodule(name), entries[f"{name}.0"], name) for name in STAGES}
-
-    def with_raised_thresholds(self, deviations: float) -> Twin:
-        """The same network with the inner batch norms' biases lowered, so that fewer of the inner ReLUs are active."""
-        model = copy.deepcopy(self.model)
-        with torch.no_grad():
-            for block in model.blocks.values():
-                block.norm1.bias.sub_(deviations * block.norm1.weight.abs())  # type: ignore[operator]
-        return Twin(self.name, model, self.images)
-
-    def _entries(self, samples: int) -> list[Tensor]:
-        with torch.no_grad():
-            return states(self._double.blocks, self._double.stem(self.images[:samples].double()))
+    def labels(self, *, stages: bool = False) -> dict[str, Any]:
+        """Of the same in a dataset: kind of skip, number of the stage."""
+        places = [STAGES.index(name.partition(".")[0]) for name in self._entries]
+        skips = ["none" for _ in places]
+        if not stages:
+            return {"skip": ("unit", skips), "stage": ("unit", places)}
+        return {
+            "kind": ("unit", ["unit" for _ in places] + ["stage" for _ in STAGES]),
+            "skip": ("unit", [*skips, *("" for _ in STAGES)]),
+            "stage": ("unit", [*places, *range(len(STAGES))]),
+        }
 
 
 def _jacobian(function: Callable[[Tensor], Tensor], state: Tensor, name: str) -> Jacobian:

@@ -42,7 +42,7 @@ class Result:
     @property
     def figures(self) -> dict[str, Any]:
         """Plotly figures by name."""
-        return {name: figure for view in views(self.datasets) for name, (_, figure) in view.figures.items()}
+        return {name: picture.figure for view in views(self.datasets) for name, picture in view.figures.items()}
 
     def plot(self, name: str) -> Any:
         """A figure by its name or the end of it: "scree", "proportions", "profile", "law"."""

@@ -1,27 +1,28 @@
-"""One HTML file that needs nothing else: tables, figures and the library that draws them, all inside."""
+"""One HTML file that needs nothing else: tables, figures, the map, and the library that draws them, all inside.
+
+Several runs stand side by side: each thing that they have in common is a row, each run a column.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from skipscope.report.content import Content
 from skipscope.report.table import Table
+from skipscope.report.views import HEADINGS, Picture
 
 TEMPLATE = "page.html.jinja"
 SHOWN = 4  # members of a quantity that are shown one by one
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
 
 
-def page(
-    *,
-    title: str,
-    summary: Sequence[str],
-    record: Mapping[str, Any],
-    claims: Sequence[Mapping[str, Any]],
-    tables: Sequence[Table],
-    figures: Sequence[tuple[str, Any]],
-) -> str:
-    """The report as text. figures: captions and Plotly figures."""
+def page(contents: Sequence[Content]) -> str:
+    """The report of one run, or of several side by side, as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -33,29 +34,80 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = [
-        (
-            caption,
-            Markup(
-                figure.to_html(
-                    full_html=False,
-                    include_plotlyjs=False,
-                    div_id=f"figure-{number}",
-                    config={"displaylogo": False, "responsive": True},
-                )
-            ),
-        )
-        for number, (caption, figure) in enumerate(figures, 1)
-    ]
+    environment.filters["json"] = lambda value: Markup(_embedded(value))
+    loader = environment.loader
+    assert loader is not None
+    style, script = (Markup(loader.get_source(environment, name)[0]) for name in ("report.css", "report.js"))
+    title = contents[0].title if len(contents) == 1 else f"skipscope: {', '.join(one.label for one in contents)}"
     return environment.get_template(TEMPLATE).render(
         title=title,
-        summary=summary,
-        record=record,
-        claims=[{**claim, "measured": in_words(claim["measured"])} for claim in claims],
-        tables=tables,
-        figures=drawn,
-        plotly=Markup(get_plotlyjs()) if drawn else "",
+        runs=contents,
+        claims=_claims(contents),
+        sections=_sections(contents),
+        maps=[{"run": one.label, "maps": one.maps} for one in contents if one.maps],
+        plotly=Markup(get_plotlyjs()),
+        style=style,
+        script=script,
+        policy=POLICY,
     )
+
+
+def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
+    """One row a claim, one result a run."""
+    rows: dict[str, dict[str, Any]] = {}
+    for place, content in enumerate(contents):
+        for claim in content.claims:
+            row = rows.setdefault(claim["id"], {**claim, "results": [None] * len(contents)})
+            row["results"][place] = {**claim, "measured": in_words(claim["measured"])}
+    return sorted(rows.values(), key=lambda row: (row["id"][0], int(row["id"][1:])))
+
+
+def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
+    """One a measure: rows of pictures and of tables with the same name, one cell a run."""
+    found = []
+    for measure, heading in HEADINGS.items():
+        views = [content.views.get(measure) for content in contents]
+        if not any(views):
+            continue
+        pictures = [
+            {name: _picture(picture, content) for name, picture in view.figures.items()} if view else {}
+            for view, content in zip(views, contents, strict=True)
+        ]
+        tables = [{_kind(table): table for table in view.tables} if view else {} for view in views]
+        found.append({"id": measure, "heading": heading, "pictures": _rows(pictures), "tables": _rows(tables)})
+    return found
+
+
+def _kind(table: Table) -> str:
+    return table.title
+
+
+def _rows(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    return [{"name": name, "cells": [column.get(name) for column in columns]} for name in names]
+
+
+def _picture(picture: Picture, content: Content) -> dict[str, Any]:
+    drawn = json.loads(picture.figure.to_json())
+    drawn["layout"].pop("template", None)  # the page has one for each of its themes
+    shown = _claims_of(picture.studies)
+    return {
+        "caption": picture.caption,
+        "figure": drawn,
+        "height": drawn["layout"].get("height", 400),
+        "claims": [claim for claim in content.claims if claim["id"] in shown],
+    }
+
+
+def _claims_of(studies: Iterable[str]) -> set[str]:
+    from skipscope.studies.registry import CLAIMS
+
+    return {claim.id for claim in CLAIMS if claim.study in studies}
+
+
+def _embedded(value: Any) -> str:
+    """JSON that cannot end the element that it stands in."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def in_words(measured: Mapping[str, Any]) -> str:

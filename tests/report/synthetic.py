@@ -94,3 +94,42 @@ def noise_data(
         {"mixture": ["convex", "norm"], "t": t, "unit": [f"stage{k + 1}.0" for k in range(units)], "bin": bins},
         {"measure": "noise", "network": "a net"},
     )
+
+
+def spectra_data(*, units: int = 6, samples: int = 2, length: int = 40, network: str = "a net") -> xarray.Dataset:
+    """Three stages and a whole one at the end; the second unit did not converge."""
+    random = numpy.random.default_rng(3)
+    names = [*(f"stage{3 * k // units + 1}.{k}" for k in range(units)), "stage 2"]
+    value = -numpy.sort(-random.uniform(0, 2.5, (units + 1, samples, length)), -1)
+    value[:, :, length // 4 : length // 2] = numpy.maximum(value[:, :, length // 4 : length // 2], 1.0)
+    value[:, :, -length // 5 :] = 0
+    place = ("unit", "sample")
+    converged = numpy.ones(value.shape[:2], bool)
+    converged[1, 0] = False
+    zeros = numpy.full(value.shape[:2], length // 5)
+    shares = {
+        "share_above": (value > 1.01).mean(-1),
+        "share_near_one": ((value >= 0.99) & (value <= 1.01)).mean(-1),
+        "share_below": ((value > 0) & (value < 0.99)).mean(-1),
+        "share_zero": (value == 0).mean(-1),
+    }
+    counts = {"zeros": zeros, "zeros_at_least": zeros, "ones": zeros * 0, "ones_at_least": zeros * 0}
+    return xarray.Dataset(
+        {
+            "value": ((*place, "index"), value),
+            "bound": ((*place, "index"), numpy.full(value.shape, 1e-12)),
+            "largest": (place, value.max(-1)),
+            "mean": (place, value.mean(-1)),
+            "converged": (place, converged),
+            **{name: (place, column) for name, column in {**shares, **counts}.items()},
+            "entries": ("unit", [length] * (units + 1)),
+            "exits": ("unit", [length] * (units + 1)),
+        },
+        {
+            "unit": names,
+            "kind": ("unit", ["unit"] * units + ["stage"]),
+            "stage": ("unit", [*(3 * k // units for k in range(units)), 2]),
+            "skip": ("unit", ["identity"] * (units + 1)),
+        },
+        {"measure": "spectra", "network": network},
+    )

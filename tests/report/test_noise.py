@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from skipscope.report.figures import histograms_figure, mixtures_figure, shown_mixtures
+from skipscope.report.figures import mixture_histograms, mixtures, shown_mixtures
 from skipscope.report.views.noise import noise_view
 from tests.report.synthetic import noise_data
 
 
 def test_lines_are_units_and_the_thick_one_their_mean() -> None:
     data = noise_data()
-    figure = mixtures_figure(data)
+    figure = mixtures(data)
     units = [trace for trace in figure.data if trace.name == "one unit"]
     means = [trace for trace in figure.data if trace.name == "mean over the units"]
     assert (len(units), len(means)) == (6, 2)
@@ -27,7 +27,7 @@ def test_histograms_are_those_of_one_unit_at_five_mixtures() -> None:
     data = noise_data(amounts=tuple(k / 20 for k in range(21)))
     data["histogram"][:, :, 1] = 7
     assert shown_mixtures(data) == [0, 5, 10, 15, 20]
-    figure = histograms_figure(data, "stage1.0")
+    figure = mixture_histograms(data, "stage1.0")
     assert len(figure.data) == 10
     numpy.testing.assert_allclose(figure.data[6].y, data["histogram"][1, 5, 0])
     numpy.testing.assert_allclose(figure.data[6].x, data["bin"])
@@ -35,7 +35,7 @@ def test_histograms_are_those_of_one_unit_at_five_mixtures() -> None:
     assert {title.text for title in figure.layout.annotations} == {
         f"t = {t}" for t in ("0", "0.25", "0.5", "0.75", "1")
     }
-    assert (histograms_figure(data, "stage2.0").data[0].y == 7).all()
+    assert (mixture_histograms(data, "stage2.0").data[0].y == 7).all()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_few_units_samples_and_draws(units: int, samples: int, draws: int) -> No
     view = noise_view({"n": noise_data(units=units, samples=samples, draws=draws, amounts=(0.5,))})
     assert list(view.figures) == ["n-mixtures", "n-histograms"]
     assert len(view.tables[0].rows) == 2 * units
-    assert f"{draws} {'draw' if draws == 1 else 'draws'} of noise" in view.figures["n-mixtures"][0]
+    assert f"{draws} {'draw' if draws == 1 else 'draws'} of noise" in view.figures["n-mixtures"].caption
 
 
 def test_without_counts_there_are_no_histograms() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from skipscope.report.figures import plateau_figure
+from skipscope.report.figures import plateau
 from skipscope.report.views.scaling import scaling_view
 from tests.report.synthetic import scaling_data
 
 
 def test_one_curve_an_alpha_and_a_line_at_each_size_of_alpha() -> None:
     data = scaling_data()
-    figure = plateau_figure(data, ["stage1.0", "stage2.0"])
+    figure = plateau(data, ["stage1.0", "stage2.0"])
     curves = [trace for trace in figure.data if trace.name == "alpha = 0.5"]
     assert len(figure.data) == 4 * 2 * 2
     assert [curve.showlegend for curve in curves] == [True, False, False, False]
@@ -23,7 +23,7 @@ def test_one_curve_an_alpha_and_a_line_at_each_size_of_alpha() -> None:
 
 
 def test_alphas_have_different_colours_and_dashes() -> None:
-    curves = {trace.name: trace.line for trace in plateau_figure(scaling_data(), ["stage1.0"]).data}
+    curves = {trace.name: trace.line for trace in plateau(scaling_data(), ["stage1.0"]).data}
     assert len({line.color for line in curves.values()}) == len({line.dash for line in curves.values()}) == 4
 
 
@@ -45,7 +45,8 @@ def test_the_table_has_a_row_for_every_unit_and_alpha() -> None:
 @pytest.mark.parametrize(("units", "samples"), [(1, 1), (1, 3), (7, 1)])
 def test_few_and_many_units(units: int, samples: int) -> None:
     view = scaling_view({"s": scaling_data(units=units, samples=samples)})
-    caption, figure = view.figures["s-plateau"]
+    picture = view.figures["s-plateau"]
+    caption, figure = picture.caption, picture.figure
     assert ("one curve an alpha and sample," in caption) == (samples > 1)
     assert len(view.tables[0].rows) == 4 * units
     assert len(figure.data) == 4 * min(units, 5) * samples
@@ -56,6 +57,6 @@ def test_a_unit_without_values_is_an_empty_panel() -> None:
     data["value"][:, 0] = numpy.nan
     data["proved"][:, 0] = numpy.nan
     view = scaling_view({"s": data})
-    figure = view.figures["s-plateau"][1]
+    figure = view.figures["s-plateau"].figure
     assert sum(trace.showlegend for trace in figure.data) == 4
     assert view.tables[0].rows[0][5] == "-"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import pytest
 
-from skipscope.report.figures import growth_figure, prediction_figure, projections_figure
+from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.projections import binned
 from skipscope.report.figures.stability import SHOWN_IMAGES, stage_boundaries
 from skipscope.report.views import views
@@ -21,7 +21,7 @@ def traces(figure: Any, name: str) -> list[Any]:
 
 def test_every_image_is_a_line_and_the_median_is_theirs() -> None:
     data = stability_data()
-    figure = growth_figure(data)
+    figure = growth(data)
     assert len(traces(figure, "one image")) == 2 * data.sizes["sample"]
     for kind, line in zip(KINDS, traces(figure, "median"), strict=True):
         numpy.testing.assert_allclose(line.y, numpy.median(data["rms"].sel(kind=kind), axis=1))
@@ -33,14 +33,15 @@ def test_every_image_is_a_line_and_the_median_is_theirs() -> None:
 def test_states_that_enter_a_new_stage_are_marked_in_every_panel() -> None:
     data = stability_data()
     assert stage_boundaries(data) == [2, 4]
-    assert [shape.x0 for shape in growth_figure(data).layout.shapes] == [2, 4, 2, 4]
+    assert [shape.x0 for shape in growth(data).layout.shapes] == [2, 4, 2, 4]
     assert stage_boundaries(data.drop_vars("stage")) == []
 
 
 def test_of_many_images_some_are_drawn_and_the_caption_says_so() -> None:
     data = stability_data(samples=100)
     view = stability_view({"far": data})
-    caption, figure = view.figures["far-growth"]
+    picture = view.figures["far-growth"]
+    caption, figure = picture.caption, picture.figure
     assert f"{SHOWN_IMAGES} of 100, evenly spaced" in caption
     assert "median of 100 images" in caption
     assert len(traces(figure, "one image")) == 2 * SHOWN_IMAGES
@@ -49,7 +50,7 @@ def test_of_many_images_some_are_drawn_and_the_caption_says_so() -> None:
 
 def test_points_are_predicted_against_actual_growth_by_stage() -> None:
     data = stability_data()
-    figure = prediction_figure(data)
+    figure = prediction(data)
     for kind, points in zip(KINDS, traces(figure, "from stage2.2"), strict=True):
         numpy.testing.assert_allclose(points.x, data["predicted"].sel(kind=kind)[2:4].values.ravel())
         numpy.testing.assert_allclose(points.y, data["actual"].sel(kind=kind)[2:4].values.ravel())
@@ -62,7 +63,7 @@ def test_points_are_predicted_against_actual_growth_by_stage() -> None:
 def test_growth_of_very_different_sizes_has_logarithmic_axes() -> None:
     data = stability_data()
     data["actual"][0, 0, 0] = 100
-    figure = prediction_figure(data)
+    figure = prediction(data)
     assert figure.layout.xaxis3.type == figure.layout.yaxis3.type == figure.layout.yaxis.type == "log"
 
 
@@ -71,14 +72,14 @@ def test_caption_has_median_and_quartiles_of_the_ratio() -> None:
     data["actual"][0, 0, 0] = 0  # has no ratio
     data["predicted"][1] = data["actual"][1]
     ratio = (data["predicted"][0] / data["actual"][0]).values.ravel()[1:]
-    caption = stability_view({"s": data}).figures["s-prediction"][0]
+    caption = stability_view({"s": data}).figures["s-prediction"].caption
     low, middle, high = numpy.quantile(ratio, [0.25, 0.5, 0.75])
     assert f"adversarial {middle:.3f} [{low:.3f}, {high:.3f}]; random 1.000 [1.000, 1.000]" in caption
 
 
 def test_projections_have_both_kinds_and_singular_values_on_a_second_axis() -> None:
     data = stability_data()
-    figure = projections_figure(data)
+    figure = projections(data)
     points = [trace for trace in figure.data if trace.mode == "markers"]
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert [trace.name for trace in points] == KINDS * 2
@@ -103,7 +104,7 @@ def test_bins_are_root_mean_squares_and_leading_ones_stand_alone() -> None:
 
 
 def test_long_projections_are_thinned_and_keep_the_leading_ten() -> None:
-    figure = projections_figure(stability_data(length=4000, samples=10))
+    figure = projections(stability_data(length=4000, samples=10))
     for trace in figure.data:
         if trace.mode == "markers":
             assert len(trace.x) <= 700
@@ -162,7 +163,7 @@ def test_missing_values_are_left_out() -> None:
 
 def test_datasets_of_one_network_have_captions_of_their_own() -> None:
     found = views({"near": stability_data(), "far": stability_data(), "other": stability_data(network="another")})
-    captions = [caption for caption, _ in found[0].figures.values()]
+    captions = [picture.caption for picture in found[0].figures.values()]
     assert len(set(captions)) == 9
     titles = ["Growth of perturbations of a net (near)", "Growth of perturbations of a net (far)"]
     assert [table.title for table in found[0].tables] == [*titles, "Growth of perturbations of another"]

@@ -10,8 +10,23 @@ from skipscope.report.figures.style import LOGARITHMIC_FROM, look, networks_in, 
 if TYPE_CHECKING:
     import xarray
 
+PROFILE = {
+    "state_rms": "state RMS at a unit's entry",
+    "gradient_rms": "gradient RMS at a unit's entry",
+    "jacobian_square": "mean square of a unit's singular values",
+    "effective_rank": "effective rank of the entries of all samples",
+    "branch_over_skip": "|branch| / |skip|",
+    "cosine": "cosine of branch and skip",
+}
+TRAINING = {
+    "loss": "training loss",
+    "rate": "learning rate",
+    "train_accuracy": "training accuracy",
+    "test_accuracy": "test accuracy",
+}
 
-def curves_figure(curves: Mapping[str, xarray.Dataset], panels: Mapping[str, str], *, along: str) -> Any:
+
+def curves(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str], *, along: str) -> Any:
     """One panel a quantity (name: title), one curve a dataset, over the coordinate `along`.
 
     Where a quantity has samples, the curve is their median.
@@ -21,10 +36,11 @@ def curves_figure(curves: Mapping[str, xarray.Dataset], panels: Mapping[str, str
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
     figure = make_subplots(rows, columns, subplot_titles=list(panels.values()), vertical_spacing=0.32 / rows)
+    labelled: set[str] = set()
     for panel, quantity in enumerate(panels):
         row, column = panel // columns + 1, panel % columns + 1
         lowest, highest = float("inf"), 0.0
-        for place, (name, dataset) in enumerate(curves.items()):
+        for place, (name, dataset) in enumerate(datasets.items()):
             if quantity not in dataset:
                 continue
             curve = dataset[quantity]
@@ -36,18 +52,35 @@ def curves_figure(curves: Mapping[str, xarray.Dataset], panels: Mapping[str, str
             figure.add_scatter(
                 x=dataset[along].values,
                 y=curve.values,
-                showlegend=panel == 0 and len(curves) > 1,
+                showlegend=name not in labelled and len(datasets) > 1,
                 mode="lines+markers",
                 **look(name, place, size=8),
+                hovertemplate=f"{name}<br>{along} %{{x}}: %{{y:.6g}}<extra></extra>",
                 row=row,
                 col=column,
             )
+            labelled.add(name)
         if lowest > 0 and highest > LOGARITHMIC_FROM * lowest:
             figure.update_yaxes(type="log", exponentformat="power", row=row, col=column)
     figure.update_xaxes(tickangle=-45 if along == "unit" else 0, title_text="" if along == "unit" else along)
     return styled(figure, height=300 * rows + 60)
 
 
-def profile_figure(dataset: xarray.Dataset, panels: Mapping[str, str]) -> Any:
-    """A profile over the units; where the dataset has a dimension `network`, one curve each."""
-    return curves_figure(networks_in(dataset), panels, along="unit")
+def profile(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """Profiles over the units, one curve a network."""
+    return _side_by_side(datasets, PROFILE, along="unit")
+
+
+def training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """Loss, learning rate and accuracies, epoch by epoch, one curve a network."""
+    return _side_by_side(datasets, TRAINING, along="epoch")
+
+
+def _side_by_side(
+    datasets: xarray.Dataset | Mapping[str, xarray.Dataset], panels: Mapping[str, str], along: str
+) -> Any:
+    import xarray
+
+    named = networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets
+    there = {key: title for key, title in panels.items() if any(key in data for data in named.values())}
+    return curves(named, there, along=along)

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     import xarray
 
 
-def law_figure(datasets: Mapping[str, xarray.Dataset]) -> Any:
+def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
     """Counted ones against proved ones, as shares of n; one point a unit and sample, one colour a network."""
     import plotly.graph_objects as go
+    import xarray
 
+    if isinstance(datasets, xarray.Dataset):
+        datasets = {"": datasets}
     figure = go.Figure()
     figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": GREY, "width": 1}, showlegend=False)
     seen: list[str] = []

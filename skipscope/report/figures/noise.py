@@ -15,7 +15,7 @@ MIXTURES = {"convex": "convex: t θ + (1 - t) η", "norm": "norm: √t θ + √(
 SHOWN_MIXTURES = (0.0, 0.25, 0.5, 0.75, 1.0)  # whose histograms are drawn
 
 
-def mixtures_figure(dataset: xarray.Dataset) -> Any:
+def mixtures(dataset: xarray.Dataset) -> Any:
     """Share of singular values near 1 against t; one panel a mixture, one thin line a unit, their mean thick.
 
     dataset: `share_near_one` with dimensions mixture, t, unit, draw, sample.
@@ -57,13 +57,14 @@ def mixtures_figure(dataset: xarray.Dataset) -> Any:
     return styled(figure, height=400)
 
 
-def histograms_figure(dataset: xarray.Dataset, unit: str) -> Any:
-    """How many singular values of one unit are where; one row a mixture, one column a t.
+def mixture_histograms(dataset: xarray.Dataset, unit: str | None = None) -> Any:
+    """How many singular values of one unit (the first, if none is named) are where; one row a mixture, one column a t.
 
     dataset: `histogram` with dimensions mixture, t, unit, bin; `bin` is the centre.
     """
     from plotly.subplots import make_subplots
 
+    unit = names_of(dataset, "unit")[0] if unit is None else unit
     mixtures = names_of(dataset, "mixture")
     shown = shown_mixtures(dataset)
     counts = dataset["histogram"].sel(unit=unit)

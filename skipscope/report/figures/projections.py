@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import COLOURS, SHOWN_POINTS, look, names_of, styled
+from skipscope.report.figures.style import COLOURS, SHOWN_POINTS, look, marked, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -16,7 +16,7 @@ BINS = 30  # of the indices of singular vectors, evenly spaced in their logarith
 ALWAYS_SHOWN = 10  # leading singular vectors that thinning never leaves out
 
 
-def projections_figure(dataset: xarray.Dataset) -> Any:
+def projections(dataset: xarray.Dataset) -> Any:
     """|alpha_i| against i; one panel a projected unit, one colour a kind, singular values on a second axis.
 
     Points: single samples, thinned evenly in the logarithm of i. Thick lines: root of the mean square over the samples
@@ -30,7 +30,7 @@ def projections_figure(dataset: xarray.Dataset) -> Any:
     figure = make_subplots(
         rows,
         columns,
-        subplot_titles=units,
+        subplot_titles=[marked(dataset, unit, "project") for unit in units],
         specs=[[{"secondary_y": True}] * columns] * rows,
         vertical_spacing=0.3 / rows,
         horizontal_spacing=0.14,

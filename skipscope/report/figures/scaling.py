@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from skipscope.report.figures.spectra import middle_units
 from skipscope.report.figures.style import GREY, look, styled, thinned
 
 if TYPE_CHECKING:
     import xarray
 
 
-def plateau_figure(dataset: xarray.Dataset, units: Sequence[str]) -> Any:
+def plateau(dataset: xarray.Dataset, units: Sequence[str] | None = None) -> Any:
     """Scree plots, one panel a unit, one curve an alpha (and sample), a grey line at each |alpha|.
 
     dataset: `value` with dimensions alpha, unit, sample, index; NaN after the last value.
     """
     from plotly.subplots import make_subplots
 
+    units = middle_units(dataset) if units is None else units
     alphas = [float(alpha) for alpha in dataset["alpha"].values]
     figure = make_subplots(1, len(units), subplot_titles=list(units), shared_yaxes=True, horizontal_spacing=0.03)
     labelled: set[int] = set()
@@ -37,7 +39,7 @@ def plateau_figure(dataset: xarray.Dataset, units: Sequence[str]) -> Any:
                     mode="lines",
                     **look(f"alpha = {alpha:g}", place, width=2 if sample == 0 else 1),
                     hovertemplate=(
-                        f"alpha = {alpha:g}, sample {sample}<br>share %{{x:.3f}}, value %{{y:.4f}}<extra></extra>"
+                        f"alpha = {alpha:g}, sample {sample}<br>share %{{x:.3f}}, value %{{y:.6g}}<extra></extra>"
                     ),
                     **here,
                 )

@@ -1,67 +1,138 @@
-"""Singular values: scree plots and shares."""
+"""Singular values: scree plots, shares, and the largest ones against depth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from skipscope.report.figures.style import COLOURS, GREY, look, networks_in, styled, thinned
+from skipscope.report.figures.style import (
+    COLOURS,
+    GREY,
+    LOGARITHMIC_FROM,
+    look,
+    marked,
+    named_ticks,
+    names_of,
+    networks_in,
+    styled,
+    thinned,
+)
 
 if TYPE_CHECKING:
     import xarray
 
+PANELS = 5  # scree plots side by side, where nobody says which
+SHARES = {
+    "share_above": "above 1.01",
+    "share_near_one": "in [0.99, 1.01]",
+    "share_below": "in (0, 0.99)",
+    "share_zero": "zero",
+}
 
-def scree_figure(dataset: xarray.Dataset, units: Sequence[str]) -> Any:
-    """Singular values in descending order, one panel a unit, one curve a sample (of each network, where there are
-    several).
 
-    dataset: `value` with dimensions (network,) unit, sample, index; NaN after the last value.
+def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logarithmic: bool = False) -> Any:
+    """Singular values in descending order, one panel a unit, one curve a sample; a star marks what did not converge.
+
+    dataset: `value` with dimensions (network,) unit, sample, index; NaN after the last value. Without a choice of
+    units, the middle one of each stage and the last stages.
     """
     from plotly.subplots import make_subplots
 
     networks = networks_in(dataset)
-    figure = make_subplots(1, len(units), subplot_titles=list(units), shared_yaxes=True, horizontal_spacing=0.03)
-    for panel, unit in enumerate(units):
+    shown_units = list(units) if units is not None else middle_units(dataset)
+    titles = [marked(dataset, unit) for unit in shown_units]
+    figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.03)
+    for panel, unit in enumerate(shown_units):
         for place, (network, data) in enumerate(networks.items()):
             for sample in range(data.sizes["sample"]):
                 values = data["value"].sel(unit=unit).isel(sample=sample).dropna("index").values
                 shown = thinned(len(values))
+                name, colour = (network, place) if len(networks) > 1 else (f"sample {sample}", sample)
                 figure.add_scatter(
                     x=[(k + 1) / len(values) for k in shown],
                     y=values[shown],
-                    showlegend=panel == 0 and sample == 0 and len(networks) > 1,
+                    customdata=[k + 1 for k in shown],
+                    showlegend=panel == 0 and (sample == 0 or len(networks) == 1),
                     mode="lines",
-                    **look(network, place, width=1.5),
-                    hovertemplate=f"{network}, sample {sample}<br>share %{{x:.3f}}, value %{{y:.4f}}<extra></extra>",
+                    **look(name, colour, width=1.5),
+                    hovertemplate=(
+                        f"{network or unit}, sample {sample}<br>singular value %{{customdata}} of {len(values)}: "
+                        "%{y:.6g}<extra></extra>"
+                    ),
                     row=1,
                     col=panel + 1,
                 )
         # After the curves: a line across an empty panel is not drawn.
         figure.add_hline(y=1, line={"color": GREY, "width": 1}, row=1, col=panel + 1)
         figure.update_xaxes(title_text="rank / size", range=[0, 1], row=1, col=panel + 1)
+    if logarithmic:
+        figure.update_yaxes(type="log", exponentformat="power")
     figure.update_yaxes(title_text="singular value", rangemode="tozero", row=1, col=1)
     return styled(figure, height=420)
 
 
-def proportions_figure(dataset: xarray.Dataset) -> Any:
+def middle_units(dataset: xarray.Dataset) -> list[str]:
+    """A middle unit of each stage, then whole stages, as many as fit side by side."""
+    names = names_of(dataset, "unit")
+    if "stage" not in dataset.coords:
+        return names[:PANELS]
+    units = dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
+    middle = []
+    for stage in sorted({int(stage) for stage in units["stage"].values}):
+        members = names_of(units.isel(unit=(units["stage"] == stage).values), "unit")
+        middle.append(members[len(members) // 2])
+    whole = [name for name in names if name not in names_of(units, "unit")]
+    return [*middle[: PANELS - 1], *whole[-(PANELS - len(middle[: PANELS - 1])) :]] if whole else middle[:PANELS]
+
+
+def proportions(dataset: xarray.Dataset) -> Any:
     """Shares of singular values above 1.01, within 1 % of 1, below, and zero; stacked, one bar a unit."""
     import plotly.graph_objects as go
 
-    shares = {
-        "share_above": "above 1.01",
-        "share_near_one": "in [0.99, 1.01]",
-        "share_below": "in (0, 0.99)",
-        "share_zero": "zero",
-    }
     figure = go.Figure()
-    for place, (key, title) in enumerate(shares.items()):
+    for place, (key, title) in enumerate(SHARES.items()):
+        pattern = {"shape": ("", "/", ".", "x")[place], "fgopacity": 0.4, "fillmode": "overlay", "size": 10}
         figure.add_bar(
-            x=dataset["unit"].values,
+            x=[marked(dataset, unit) for unit in names_of(dataset, "unit")],
             y=dataset[key].mean("sample").values,
             name=title,
-            marker={"color": COLOURS[place], "pattern": {"shape": ("", "/", ".", "x")[place], "fgopacity": 0.4}},
+            marker={"color": COLOURS[place], "pattern": pattern},
+            hovertemplate=f"%{{x}}<br>{title}: %{{y:.4f}}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
     figure.update_xaxes(tickangle=-45)
     figure.update_yaxes(title_text="share of singular values", range=[0, 1])
     return styled(figure, height=420)
+
+
+def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
+    """The k largest singular values against depth, medians over the samples; open markers did not converge.
+
+    dataset: `value` with dimensions unit, sample and index or rank.
+    """
+    import plotly.graph_objects as go
+
+    units = dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
+    names = names_of(units, "unit")
+    along = "rank" if "rank" in units.dims else "index"
+    values = units["value"].isel({along: slice(0, k)}).median("sample").transpose(along, "unit").values
+    sure = [marked(units, name) == name for name in names]
+    figure = go.Figure()
+    for place, row in enumerate(values):
+        first = place == 0
+        figure.add_scatter(
+            x=list(range(len(names))),
+            y=row,
+            text=names,
+            mode="lines+markers",
+            name=f"s{place + 1}",
+            line={"color": COLOURS[0] if first else COLOURS[5], "width": 2.5 if first else 1},
+            marker={"size": 8 if first else 5, "symbol": ["circle" if own else "circle-open" for own in sure]},
+            hovertemplate=f"%{{text}}<br>singular value {place + 1}: %{{y:.6g}}<extra></extra>",
+        )
+    positive = values[values > 0]
+    if positive.size and positive.max() > LOGARITHMIC_FROM * positive.min():
+        figure.update_yaxes(type="log", exponentformat="power")
+    figure.update_xaxes(**named_ticks(names))
+    figure.update_yaxes(title_text="singular value")
+    return styled(figure, height=380)

@@ -16,7 +16,7 @@ SHOWN_IMAGES = 20  # of more of them, evenly spaced
 WAYS = {"actual": "actual", "predicted": "predicted"}  # quantity: title
 
 
-def growth_figure(dataset: xarray.Dataset) -> Any:
+def growth(dataset: xarray.Dataset) -> Any:
     """RMS of the perturbation at every state; one panel a kind, one thin line a sample, the median thick."""
     from plotly.subplots import make_subplots
 
@@ -66,7 +66,7 @@ def stage_boundaries(dataset: xarray.Dataset) -> list[int]:
     return [place for place in range(1, len(stages)) if stages[place] != stages[place - 1]]
 
 
-def prediction_figure(dataset: xarray.Dataset) -> Any:
+def prediction(dataset: xarray.Dataset) -> Any:
     """One column a kind. Above: medians of actual and predicted growth of every unit. Below: one point a unit and
     sample, one colour a stage, beside the diagonal.
     """

@@ -19,6 +19,7 @@ GREY = "#999999"
 LOGARITHMIC_FROM = 20  # largest over smallest value, from which on an axis is logarithmic
 SHOWN_POINTS = 500  # of a curve with more of them, evenly spaced; the ends are always there
 SHOWN_NAMES = 12  # tick labels of one axis, so that they do not run into each other
+UNSURE = " *"  # behind the name of what did not converge
 
 
 def networks_in(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
@@ -29,6 +30,15 @@ def networks_in(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
 
 def names_of(dataset: xarray.Dataset, dimension: str) -> list[str]:
     return [str(name) for name in dataset[dimension].values]
+
+
+def converged(dataset: xarray.Dataset, name: str, dimension: str = "unit") -> bool:
+    """Whether all numbers of one unit did, as far as the dataset says."""
+    return "converged" not in dataset or bool(dataset["converged"].sel({dimension: name}).all())
+
+
+def marked(dataset: xarray.Dataset, name: str, dimension: str = "unit") -> str:
+    return name if converged(dataset, name, dimension) else name + UNSURE
 
 
 def look(name: str, place: int, size: int = 6, width: float = 2) -> dict[str, Any]:
@@ -64,7 +74,7 @@ def styled(figure: Any, height: int) -> Any:
     figure.update_layout(
         template="plotly_white",
         height=height,
-        font={"family": "system-ui, sans-serif", "size": 13, "color": "#222222"},
+        font={"family": "system-ui, sans-serif", "size": 13},
         legend={"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x": 0, "xanchor": "left"},
         margin={"l": 60, "r": 20, "t": 80, "b": 70},
     )

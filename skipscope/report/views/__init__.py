@@ -19,12 +19,12 @@ from skipscope.report.views.scaling import scaling_view
 from skipscope.report.views.spectra import spectra_view
 from skipscope.report.views.stability import stability_view
 from skipscope.report.views.verification import verification_view
-from skipscope.report.views.view import View
+from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["VIEWS", "View", "views"]
+__all__ = ["HEADINGS", "VIEWS", "Curve", "Picture", "UnitCurves", "UnitNumbers", "View", "views", "views_by_measure"]
 
 VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
     "history": history_view,
@@ -39,13 +39,31 @@ VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
     "weight_conditions": weight_conditions_view,
     "state_conditions": state_conditions_view,
 }
+HEADINGS = {
+    "history": "Training",
+    "profile": "Profile",
+    "spectra": "Singular values",
+    "leading": "Leading singular values",
+    "law": "The exact law",
+    "stability": "Perturbations",
+    "scaling": "Scaled skips",
+    "noise": "Weights mixed with noise",
+    "verification": "Tests of the linearisation",
+    "weight_conditions": "Conditioning of the weights",
+    "state_conditions": "Conditioning of the states",
+}
+
+
+def views_by_measure(datasets: Mapping[str, xarray.Dataset]) -> dict[str, View]:
+    """In the order of VIEWS, large networks first; datasets of a kind that has no view are not shown."""
+    ordered = dict(sorted(datasets.items(), key=lambda item: -int(item[1].attrs.get("large", 0))))
+    found = {}
+    for measure, view in VIEWS.items():
+        of_kind = {name: data for name, data in ordered.items() if data.attrs.get("measure") == measure}
+        if of_kind:
+            found[measure] = view(of_kind)
+    return found
 
 
 def views(datasets: Mapping[str, xarray.Dataset]) -> list[View]:
-    """In the order of VIEWS; datasets of a kind that has no view are not shown."""
-    found = []
-    for measure, view in VIEWS.items():
-        of_kind = {name: data for name, data in datasets.items() if data.attrs.get("measure") == measure}
-        if of_kind:
-            found.append(view(of_kind))
-    return found
+    return list(views_by_measure(datasets).values())

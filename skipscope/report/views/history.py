@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.figures import curves_figure
+from skipscope.report.figures import training
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import View, network_of
+from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, network_of
 
 if TYPE_CHECKING:
     import xarray
 
-PANELS = {"loss": "training loss", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+COLUMNS = {"loss": "training loss", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+ABOUT = "Values after the last epoch; seconds of training in all."
 
 
 def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
@@ -21,13 +22,21 @@ def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             network_of(name, data),
             str(data.sizes["epoch"]),
             str(data.attrs["status"]),
-            *(number(float(data[key][-1])) if key in data else "-" for key in PANELS),
+            *(number(float(data[key][-1])) if key in data else "-" for key in COLUMNS),
             number(float(data["seconds"].sum())),
         ]
         for name, data in datasets.items()
     ]
-    columns = ["network", "epochs", "status", *PANELS.values(), "seconds"]
-    table = Table("Training", columns, rows, "Values after the last epoch; seconds of training in all.", names=3)
-    shown = {key: title for key, title in PANELS.items() if any(key in data for data in datasets.values())}
-    curves = {network_of(name, data): data for name, data in datasets.items()}
-    return View([table], {"history": ("Training, epoch by epoch.", curves_figure(curves, shown, along="epoch"))})
+    table = Table("Training", ["network", "epochs", "status", *COLUMNS.values(), "seconds"], rows, ABOUT, names=3)
+    named = {network_of(name, data): data for name, data in datasets.items()}
+    picture = Picture("Training, epoch by epoch.", training(named))
+    sentences = [_sentence(name, data) for name, data in list(named.items())[:SPOKEN_OF]]
+    return View([table], {"history": picture}, sentences)
+
+
+def _sentence(network: str, data: xarray.Dataset) -> str:
+    text = f"{network} was trained for {counted(data.sizes['epoch'], 'epoch')}"
+    if data.attrs["status"] != "finished":
+        return f"{text} and {data.attrs['status']}."
+    reached = f"; test accuracy {float(data['test_accuracy'][-1]):.1%}" if "test_accuracy" in data else ""
+    return f"{text} to a loss of {number(float(data['loss'][-1]))}{reached}."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.figures import law_figure
+from skipscope.report.figures import law
 from skipscope.report.table import Table, mean_count
-from skipscope.report.views.view import View, network_of
+from skipscope.report.views.view import Picture, View, counted, network_of, of_study
 
 if TYPE_CHECKING:
     import xarray
@@ -36,7 +36,17 @@ COLUMNS = {
 
 
 def law_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return View([_summary(datasets), _units(datasets)], {"law": (CAPTION, law_figure(datasets))})
+    picture = Picture(CAPTION, law(datasets), of_study(next(iter(datasets)), "law", "D.law"))
+    return View([_summary(datasets), _units(datasets)], {"law": picture}, [_sentence(datasets)])
+
+
+def _sentence(datasets: Mapping[str, xarray.Dataset]) -> str:
+    pairs = sum(int(data["size"].notnull().sum()) for data in datasets.values())
+    violated = sum(int(data["violated"].any("bound").sum()) for data in datasets.values())
+    held = "holds in every one" if not violated else f"is contradicted in {violated}"
+    return (
+        f"The exact law of the spectrum was put to the test on {counted(pairs, 'pair')} of unit and sample and {held}."
+    )
 
 
 def _summary(datasets: Mapping[str, xarray.Dataset]) -> Table:

@@ -5,35 +5,77 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from skipscope.report.figures import depth
+from skipscope.report.figures.style import converged, marked, names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import View, titled
+from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View, counted, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
 
 SHOWN = 5
+ABOUT = (
+    "The largest singular values, by block Golub-Kahan iteration; means over the samples. A residual is "
+    "|A v - s u| and |A' u - s v| together; * marks units where not all of them converged."
+)
+MAPPED = {
+    "share_above": "share of singular values above 1.01 (estimated)",
+    "share_near_one": "share of singular values in [0.99, 1.01] (estimated)",
+}
 
 
 def leading_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    tables = []
-    for dataset in datasets.values():
-        means = dataset[["value", "residual"]].mean("sample")
-        shown = min(SHOWN, dataset.sizes["rank"])
-        rows = []
-        for unit in dataset["unit"].values:
-            values = means["value"].sel(unit=unit)
-            mark = "" if bool(dataset["converged"].sel(unit=unit).all()) else " *"
-            rows.append(
-                [
-                    f"{unit}{mark}",
-                    *(number(float(values[k])) for k in range(shown)),
-                    number(float(dataset["residual"].sel(unit=unit).max())),
-                ]
-            )
-        about = (
-            "The largest singular values, by block Golub-Kahan iteration; means over the samples. A residual is "
-            "|A v - s u| and |A' u - s v| together; * marks units where not all of them converged."
+    tables, figures, numbers, curves = [], {}, [], []
+    for name, title in titles("Leading singular values", datasets).items():
+        data = datasets[name]
+        tables.append(_table(title, data))
+        caption = f"{title} against depth; medians over the samples. Open markers did not converge."
+        figures[f"{name}-depth"] = Picture(caption, depth(data))
+        numbers += _numbers(data)
+        curves.append(_curves(data))
+    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
+
+
+def _table(title: str, data: xarray.Dataset) -> Table:
+    means, shown = data["value"].mean("sample"), min(SHOWN, data.sizes["rank"])
+    rows = [
+        [
+            marked(data, unit),
+            *(number(float(means.sel(unit=unit)[k])) for k in range(shown)),
+            number(float(data["residual"].sel(unit=unit).max())),
+        ]
+        for unit in names_of(data, "unit")
+    ]
+    return Table(title, ["unit", *(f"s{k + 1}" for k in range(shown)), "largest residual"], rows, ABOUT)
+
+
+def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
+    network, names = str(data.attrs.get("network", "")), names_of(data, "unit")
+    unsure = frozenset(name for name in names if not converged(data, name))
+    columns = {"largest singular value": data["value"].isel(rank=0)}
+    columns |= {title: data[key] for key, title in MAPPED.items() if key in data}
+    return [
+        UnitNumbers(
+            network, title, dict(zip(names, map(float, column.mean("sample").values), strict=True)), unsure=unsure
         )
-        columns = ["unit", *(f"s{k + 1}" for k in range(shown)), "largest residual"]
-        tables.append(Table(titled("Leading singular values", dataset), columns, rows, about))
-    return View(tables)
+        for title, column in columns.items()
+    ]
+
+
+def _curves(data: xarray.Dataset) -> UnitCurves:
+    found = {}
+    for unit in names_of(data, "unit"):
+        rows = data["value"].sel(unit=unit).transpose("sample", "rank").values
+        ranks = list(range(1, rows.shape[1] + 1))
+        found[unit] = [Curve(f"sample {sample}", ranks, row) for sample, row in enumerate(rows)]
+    network = str(data.attrs.get("network", ""))
+    return UnitCurves(network, "Leading singular values", "rank", "singular value", found)
+
+
+def _sentence(words: str, data: xarray.Dataset) -> str:
+    largest = data["value"].isel(rank=0).mean("sample")
+    where = names_of(data, "unit")[int(largest.values.argmax())]
+    unsure = [name for name in names_of(data, "unit") if not converged(data, name)]
+    text = f"{words}the largest singular value of {counted(data.sizes['unit'], 'unit')} is "
+    text += f"{number(float(largest.max()))}, in {where}."
+    return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.figures import histograms_figure, mean_shares, mixtures_figure
+from skipscope.report.figures import mean_shares, mixture_histograms, mixtures
 from skipscope.report.table import Table, number
-from skipscope.report.views.stability import titles
-from skipscope.report.views.view import View
+from skipscope.report.views.view import Picture, View, counted, of_study, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -36,13 +35,13 @@ def noise_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     histogram_titles = titles("Singular values of weights mixed with noise", datasets)
     for name, title in titles("Weights mixed with noise", datasets).items():
         data = datasets[name]
-        averaged = _averaged(data)
+        averaged, study = _averaged(data), of_study(name, "noise", "D.noise")
         tables.append(_table(title, data, averaged))
-        figures[f"{name}-mixtures"] = (MIXTURES.format(title=title, averaged=averaged), mixtures_figure(data))
+        figures[f"{name}-mixtures"] = Picture(MIXTURES.format(title=title, averaged=averaged), mixtures(data), study)
         if "histogram" in data:
             unit = str(data["unit"].values[0])
             caption = HISTOGRAMS.format(title=histogram_titles[name], unit=unit, averaged=averaged)
-            figures[f"{name}-histograms"] = (caption, histograms_figure(data, unit))
+            figures[f"{name}-histograms"] = Picture(caption, mixture_histograms(data, unit), study)
     return View(tables, figures)
 
 
@@ -61,6 +60,4 @@ def _table(title: str, data: xarray.Dataset, averaged: str) -> Table:
 
 def _averaged(data: xarray.Dataset) -> str:
     draws, samples = data.sizes.get("draw", 1), data.sizes.get("sample", 1)
-    return (
-        f"{draws} {'draw' if draws == 1 else 'draws'} of noise and {samples} {'sample' if samples == 1 else 'samples'}"
-    )
+    return f"{counted(draws, 'draw')} of noise and {counted(samples, 'sample')}"

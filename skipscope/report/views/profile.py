@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.figures import profile_figure
+from skipscope.report.figures import profile
 from skipscope.report.table import Table, number, with_error
-from skipscope.report.views.view import View, titled
+from skipscope.report.views.view import Picture, UnitNumbers, View, counted, network_of, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
 
-PANELS = {
-    "state_rms": "state RMS at a unit's entry",
-    "gradient_rms": "gradient RMS at a unit's entry",
-    "jacobian_square": "mean square of a unit's singular values",
-    "effective_rank": "effective rank of the entries of all samples",
-    "branch_over_skip": "|branch| / |skip|",
-    "cosine": "cosine of branch and skip",
-}
 COLUMNS = {
     "state_rms": "state",
     "gradient_rms": "gradient",
@@ -28,35 +20,85 @@ COLUMNS = {
     "jacobian_square": "|J|²/n",
     "effective_rank": "eff. rank",
 }
+MAPPED = {
+    "state_rms": "RMS of the state at the entry",
+    "gradient_rms": "RMS of the gradient at the entry",
+    "branch_over_skip": "|branch| / |skip|",
+}
 
 
 def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    tables, figures = [], {}
-    for name, dataset in datasets.items():
-        medians = dataset.median("sample") if "sample" in dataset.dims else dataset
-        rows = [
-            [
-                str(unit),
-                str(dataset["skip"].sel(unit=unit).item()),
-                *(_cell(medians.sel(unit=unit), key) for key in COLUMNS),
-            ]
-            for unit in dataset["unit"].values
+    tables = [_table(title, datasets[name]) for name, title in titles("Profile", datasets).items()]
+    figures = {}
+    for group in _with_the_same_units(datasets):
+        networks = {network_of(name, data): data for name, data in group.items()}
+        title = titles("Profile", group)[next(iter(group))] if len(group) == 1 else f"Profiles of {', '.join(networks)}"
+        figures[next(iter(group))] = Picture(f"{title}: unit by unit; medians over the samples.", profile(networks))
+    sentences = [_sentence(words, data) for words, data in spoken_of(datasets)]
+    return View(tables, figures, sentences, [one for data in datasets.values() for one in _numbers(data)])
+
+
+def _with_the_same_units(datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, xarray.Dataset]]:
+    """They share a figure."""
+    groups: dict[tuple[str, ...], dict[str, xarray.Dataset]] = {}
+    for name, data in datasets.items():
+        groups.setdefault(tuple(map(str, data["unit"].values)), {})[name] = data
+    return list(groups.values())
+
+
+def _table(title: str, dataset: xarray.Dataset) -> Table:
+    medians = _medians(dataset)
+    columns = {key: short for key, short in COLUMNS.items() if key in dataset}
+    words = ["skip"] if "skip" in dataset.coords else []
+    rows = [
+        [
+            str(unit),
+            *(str(dataset[key].sel(unit=unit).item()) for key in words),
+            *(_cell(medians.sel(unit=unit), key) for key in columns),
         ]
-        samples = dataset.sizes.get("sample", 1)
-        about = (
-            "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
-            "against skip, the mean square of the unit's singular values "
-            f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample), and "
-            "the effective rank of all samples' h. "
-            f"Medians over {samples} {'sample' if samples == 1 else 'samples'}."
+        for unit in dataset["unit"].values
+    ]
+    about = (
+        "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
+        "against skip, the mean square of the unit's singular values "
+        f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample), and "
+        f"the effective rank of all samples' h. Medians over {counted(dataset.sizes.get('sample', 1), 'sample')}."
+    )
+    return Table(title, ["unit", *words, *columns.values()], rows, about, names=1 + len(words))
+
+
+def _medians(dataset: xarray.Dataset) -> xarray.Dataset:
+    return dataset.median("sample") if "sample" in dataset.dims else dataset
+
+
+def _sentence(words: str, dataset: xarray.Dataset) -> str:
+    medians = _medians(dataset)
+    parts = []
+    for key, what in (("state_rms", "the state's size (RMS)"), ("gradient_rms", "the gradient's")):
+        first, last = float(medians[key][0]), float(medians[key][-1])
+        parts.append(f"{what} goes from {number(first)} at the first unit to {number(last)} at the last")
+    text = f"{words}{', '.join(parts)}"
+    if "branch_over_skip" in medians:
+        ratio = medians["branch_over_skip"].median("unit")
+        text += f"; a branch is {number(float(ratio))} times as large as its skip in the middle unit"
+    return f"{text}."
+
+
+def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
+    medians = _medians(dataset)
+    return [
+        UnitNumbers(
+            str(dataset.attrs.get("network", "")),
+            title,
+            {str(unit): float(medians[key].sel(unit=unit)) for unit in dataset["unit"].values},
+            logarithmic=True,
         )
-        title = titled("Profile", dataset)
-        tables.append(Table(title, ["unit", "skip", *COLUMNS.values()], rows, about, names=2))
-        figures[name] = (f"{title}: unit by unit.", profile_figure(dataset, PANELS))
-    return View(tables, figures)
+        for key, title in MAPPED.items()
+        if key in medians and not bool(medians[key].isnull().all())
+    ]
 
 
-def _cell(unit: xarray.Dataset, key: str) -> str:
-    """A number of one unit, with its standard error where there is one."""
+def _cell(here: xarray.Dataset, key: str) -> str:
+    """An estimate with its standard error, where it has one."""
     error = f"{key}_error"
-    return with_error(float(unit[key]), float(unit[error])) if error in unit else number(float(unit[key]))
+    return with_error(float(here[key]), float(here[error])) if error in here else number(float(here[key]))

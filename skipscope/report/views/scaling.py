@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.figures import plateau_figure
+from skipscope.report.figures import plateau
 from skipscope.report.table import Table, number
-from skipscope.report.views.spectra import shown_units
-from skipscope.report.views.stability import titles
-from skipscope.report.views.view import View
+from skipscope.report.views.view import Picture, View, counted, of_study, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -36,10 +34,8 @@ def scaling_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         data = datasets[name]
         tables.append(_table(title, data))
         samples = " and sample" if data.sizes["sample"] > 1 else ""
-        figures[f"{name}-plateau"] = (
-            CAPTION.format(title=title, samples=samples),
-            plateau_figure(data, shown_units(data)),
-        )
+        caption = CAPTION.format(title=title, samples=samples)
+        figures[f"{name}-plateau"] = Picture(caption, plateau(data), of_study(name, "scaling", "D.scaling"))
     return View(tables, figures)
 
 
@@ -54,8 +50,8 @@ def _table(title: str, data: xarray.Dataset) -> Table:
     generic = data["generic"] == 1
     equal = generic & (data["counted"] == data["proved"])
     about = ABOUT.format(
-        samples=_counted(data.sizes["sample"], "sample"),
-        generic=_counted(int(generic.sum()), "spectrum", "spectra"),
+        samples=counted(data.sizes["sample"], "sample"),
+        generic=counted(int(generic.sum()), "spectrum", "spectra"),
         equal=int(equal.sum()),
     )
     return Table(title, ["unit", "alpha", *COUNTS.values(), "correlation"], rows, about)
@@ -64,7 +60,3 @@ def _table(title: str, data: xarray.Dataset) -> Table:
 def _count(value: float) -> str:
     """All digits, and those after the point that a mean has."""
     return "-" if math.isnan(value) else f"{value:.1f}".removesuffix(".0")
-
-
-def _counted(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.figures import proportions_figure, scree_figure
+from skipscope.report.figures import depth, proportions, scree
+from skipscope.report.figures.style import SHOWN_POINTS, converged, marked, names_of, thinned
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import View, titled
+from skipscope.report.views.view import (
+    Curve,
+    Picture,
+    UnitCurves,
+    UnitNumbers,
+    View,
+    counted,
+    of_study,
+    spoken_of,
+    titles,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -15,7 +26,7 @@ if TYPE_CHECKING:
 ABOUT = (
     "Means over {samples} of the largest singular value, the mean, the shares of values above 1.01, in [0.99, 1.01], "
     "in (0, 0.99) and zero, and counts of exact zeros and ones beside those that are proved. The error is the largest "
-    "bound of any value and sample{remark}."
+    "bound of any value and sample."
 )
 COLUMNS = {
     "largest": "largest",
@@ -29,60 +40,108 @@ COLUMNS = {
     "ones": "ones",
     "ones_at_least": "proved",
 }
-PANELS = 5  # scree plots side by side
+MAPPED = {
+    "largest": "largest singular value",
+    "share_above": "share of singular values above 1.01",
+    "share_near_one": "share of singular values in [0.99, 1.01]",
+    "share_zero": "share of singular values 0",
+    "mean": "mean singular value",
+}
+SHOWN_OF_A_UNIT = 200  # values of a curve in the map of the trunk
 
 
 def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    tables, figures = [], {}
-    for name, dataset in datasets.items():
-        tables.append(_table(dataset))
-        shown = shown_units(dataset)
-        figures[f"{name}-scree"] = (
-            f"{titled('Singular values', dataset)} in descending order, one curve a sample; the grey line is 1. "
-            "Long curves are drawn through 500 of their values.",
-            scree_figure(dataset, shown),
+    tables, figures, numbers, curves = [], {}, [], []
+    screes, shares = titles("Singular values", datasets), titles("Shares of singular values", datasets)
+    for name, title in titles("Spectra", datasets).items():
+        dataset = datasets[name]
+        tables.append(_table(title, dataset))
+        figures[f"{name}-scree"] = Picture(
+            f"{screes[name]} in descending order, one curve a sample; the grey line is 1. Long curves are drawn "
+            f"through {SHOWN_POINTS} of their values.{_stars(dataset)}",
+            scree(dataset),
+            of_study(name, "spectra", "D.spectra"),
         )
-        figures[f"{name}-proportions"] = (
-            f"{titled('Shares of singular values', dataset)}; means over the samples.",
-            proportions_figure(dataset),
+        figures[f"{name}-proportions"] = Picture(
+            f"{shares[name]}; means over the samples.{_stars(dataset)}",
+            proportions(dataset),
+            of_study(name, "spectra", "D.proportions"),
         )
-    return View(tables, figures)
+        figures[f"{name}-depth"] = Picture(
+            f"{screes[name].replace('Singular', 'The ten largest singular')} against depth; medians over the samples. "
+            "Open markers did not converge.",
+            depth(dataset),
+        )
+        numbers += _numbers(dataset)
+        curves.append(_curves(dataset))
+    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
 
 
-def shown_units(dataset: xarray.Dataset) -> list[str]:
-    """A middle unit of each stage, then whole stages, as many as fit side by side."""
-    names = [str(name) for name in dataset["unit"].values]
-    if "stage" not in dataset.coords:
-        return names[:PANELS]
-    units = dataset.where(dataset["kind"] == "unit", drop=True) if "kind" in dataset.coords else dataset
-    middle = []
-    for stage in sorted({int(stage) for stage in units["stage"].values}):
-        members = [
-            str(unit) for unit, own in zip(units["unit"].values, units["stage"].values, strict=True) if own == stage
-        ]
-        middle.append(members[len(members) // 2])
-    whole = [name for name in names if name not in {str(unit) for unit in units["unit"].values}]
-    return [*middle[: PANELS - 1], *whole[-(PANELS - len(middle[: PANELS - 1])) :]] if whole else middle[:PANELS]
+def units_of(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Without whole stages."""
+    return dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
 
 
-def _table(dataset: xarray.Dataset) -> Table:
+def _stars(dataset: xarray.Dataset) -> str:
+    return "" if bool(dataset["converged"].all()) else " * marks spectra whose bounds are above the accuracy asked for."
+
+
+def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
+    units = units_of(dataset)
+    means = units[list(MAPPED)].mean("sample")
+    names = names_of(units, "unit")
+    unsure = frozenset(name for name in names if not converged(units, name))
+    return [
+        UnitNumbers(
+            str(dataset.attrs.get("network", "")),
+            title,
+            dict(zip(names, map(float, means[key].values), strict=True)),
+            unsure=unsure,
+        )
+        for key, title in MAPPED.items()
+    ]
+
+
+def _curves(dataset: xarray.Dataset) -> UnitCurves:
+    found: dict[str, list[Curve]] = {}
+    for name in names_of(units_of(dataset), "unit"):
+        found[name] = []
+        for sample in range(dataset.sizes["sample"]):
+            values = dataset["value"].sel(unit=name).isel(sample=sample).dropna("index").values
+            shown = thinned(len(values), SHOWN_OF_A_UNIT)
+            found[name].append(Curve(f"sample {sample}", [k + 1 for k in shown], values[shown]))
+    network = str(dataset.attrs.get("network", ""))
+    return UnitCurves(network, "Singular values", "rank", "singular value", found)
+
+
+def _sentence(words: str, dataset: xarray.Dataset) -> str:
+    units = units_of(dataset)
+    means = units[list(MAPPED)].mean("sample")
+    largest = means["largest"]
+    where = str(units["unit"].values[int(largest.values.argmax())])
+    unsure = [name for name in names_of(dataset, "unit") if not converged(dataset, name)]
+    text = (
+        f"{words}in {counted(units.sizes['unit'], 'unit')}, at {counted(dataset.sizes['sample'], 'sample')}, on "
+        "average "
+        f"{float(means['share_near_one'].mean()):.0%} of the singular values lie within 1 % of 1, "
+        f"{float(means['share_above'].mean()):.0%} above and {float(means['share_zero'].mean()):.0%} are zero; the "
+        f"largest is {number(float(largest.max()))}, in {where}."
+    )
+    return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")
+
+
+def _table(title: str, dataset: xarray.Dataset) -> Table:
     means = dataset[list(COLUMNS)].mean("sample")
     rows = []
-    for unit in dataset["unit"].values:
+    for unit in names_of(dataset, "unit"):
         here, own = means.sel(unit=unit), dataset.sel(unit=unit)
-        converged = bool(own["converged"].all())
         rows.append(
             [
-                str(unit) + ("" if converged else " *"),
+                marked(dataset, unit),
                 f"{int(own['exits'])} x {int(own['entries'])}",
                 *(number(float(here[key])) for key in COLUMNS),
                 number(float(own["bound"].max())),
             ]
         )
-    count = dataset.sizes["sample"]
-    unconverged = not bool(dataset["converged"].all())
-    about = ABOUT.format(
-        samples=f"{count} {'sample' if count == 1 else 'samples'}",
-        remark="; * marks spectra whose bounds are above the accuracy asked for" if unconverged else "",
-    )
-    return Table(titled("Spectra", dataset), ["unit", "size", *COLUMNS.values(), "error at most"], rows, about, names=2)
+    about = ABOUT.format(samples=counted(dataset.sizes["sample"], "sample")) + _stars(dataset)
+    return Table(title, ["unit", "size", *COLUMNS.values(), "error at most"], rows, about, names=2)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy
 
-from skipscope.report.figures import growth_figure, prediction_figure, projections_figure, shown_images
+from skipscope.report.figures import growth, prediction, projections, shown_images
+from skipscope.report.figures.projections import binned
+from skipscope.report.figures.style import UNSURE, converged, names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import View, titled
+from skipscope.report.views.view import (
+    Curve,
+    Picture,
+    UnitCurves,
+    UnitNumbers,
+    View,
+    counted,
+    of_study,
+    spoken_of,
+    titles,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -43,11 +54,11 @@ SHARES = " Top 10: share of |change|² along the ten leading right singular vect
 
 
 def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    tables, figures = [], {}
-    growth, prediction = titles("Growth of perturbations", datasets), titles("Predicted growth", datasets)
-    projections = titles("Directions of perturbations", datasets)
+    tables, figures, numbers, curves = [], {}, [], []
+    growths, predictions = titles("Growth of perturbations", datasets), titles("Predicted growth", datasets)
+    directions = titles("Directions of perturbations", datasets)
     for name, data in datasets.items():
-        tables.append(_table(growth[name], data))
+        tables.append(_table(growths[name], data))
         shown, count = len(shown_images(data)), data.sizes["sample"]
         words = {
             "thinning": f" ({shown} of {count}, evenly spaced)" if shown < count else "",
@@ -55,19 +66,58 @@ def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             "ratios": "; ".join(f"{kind} {_quartiles(data.sel(kind=kind))}" for kind in data["kind"].values),
             "vectors": data.attrs.get("vectors") or "all",
         }
-        figures[f"{name}-growth"] = (GROWTH.format(title=growth[name], **words), growth_figure(data))
-        figures[f"{name}-prediction"] = (PREDICTION.format(title=prediction[name], **words), prediction_figure(data))
+        study = of_study(name, "perturbations", "D.perturbations")
+        figures[f"{name}-growth"] = Picture(GROWTH.format(title=growths[name], **words), growth(data), study)
+        caption = PREDICTION.format(title=predictions[name], **words)
+        figures[f"{name}-prediction"] = Picture(caption, prediction(data), study)
+        numbers += _numbers(data)
         if "projection" in data:
-            caption = PROJECTIONS.format(title=projections[name], **words)
-            figures[f"{name}-projections"] = (caption, projections_figure(data))
-    return View(tables, figures)
+            caption = PROJECTIONS.format(title=directions[name], **words)
+            unsure = any(not converged(data, unit, "project") for unit in names_of(data, "project"))
+            caption += " * marks units where not all vectors converged." if unsure else ""
+            study = of_study(name, "projections", "D.projections")
+            figures[f"{name}-projections"] = Picture(caption, projections(data), study)
+            curves.append(_curves(data))
+    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
 
 
-def titles(title: str, datasets: Mapping[str, xarray.Dataset]) -> dict[str, str]:
-    """By the dataset's name, which is part of the title where the network does not tell datasets apart."""
-    found = {name: titled(title, data) for name, data in datasets.items()}
-    counts = Counter(found.values())
-    return {name: text if counts[text] == 1 else f"{text} ({name})" for name, text in found.items()}
+def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
+    network = str(data.attrs.get("network", ""))
+    medians = data["actual"].median("sample")
+    return [
+        UnitNumbers(
+            network,
+            f"growth of a perturbation, {kind}",
+            {unit: float(medians.sel(kind=kind, unit=unit)) for unit in names_of(data, "unit")},
+        )
+        for kind in names_of(data, "kind")
+    ]
+
+
+def _curves(data: xarray.Dataset) -> UnitCurves:
+    """Root mean squares over images and bins of the index; single images are in the figure."""
+    found: dict[str, list[Curve]] = {}
+    for unit in names_of(data, "project"):
+        found[unit] = []
+        for kind in names_of(data, "kind"):
+            alpha = numpy.abs(data["projection"].sel(project=unit, kind=kind).transpose("sample", "index").values)
+            length = int(numpy.isfinite(alpha).any(0).sum())
+            if length:
+                found[unit].append(Curve(kind, *binned(alpha[:, :length])))
+    network = str(data.attrs.get("network", ""))
+    title = "Perturbations on right singular vectors"
+    return UnitCurves(network, title, "singular vector i", "|alpha|, root mean square", found, logarithmic="xy")
+
+
+def _sentence(words: str, data: xarray.Dataset) -> str:
+    total = (data["rms"].isel(state=-1) / data["rms"].isel(state=0)).median("sample")
+    parts = [f"{number(float(total.sel(kind=kind)))}-fold ({kind})" for kind in names_of(data, "kind")]
+    ratio = _ratio(data).values
+    middle = float(numpy.median(ratio[numpy.isfinite(ratio)])) if numpy.isfinite(ratio).any() else float("nan")
+    return (
+        f"{words}from the first unit to the last, a perturbation of the input grows {', '.join(parts)}, medians of "
+        f"{_images(data)}; the linearisation predicts {middle:.2f} times the growth that happens."
+    )
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:
@@ -76,10 +126,10 @@ def _table(title: str, data: xarray.Dataset) -> Table:
     units = [str(unit) for unit in data["unit"].values]
     growth, ratio = data["actual"].median("sample"), _ratio(data).median("sample")
     share = data["share_top10"].median("sample") if projected else None
-    unconverged = [unit for unit in projected if not _converged(data, unit)]
+    unconverged = [unit for unit in projected if not converged(data, unit, "project")]
     rows = []
     for unit in [*units, *(unit for unit in projected if unit not in units)]:
-        row = [f"{unit} *" if unit in unconverged else unit]
+        row = [unit + UNSURE if unit in unconverged else unit]
         for of_unit in (growth, ratio):
             row += [number(float(of_unit.sel(kind=kind, unit=unit))) if unit in units else "-" for kind in kinds]
         if share is not None:
@@ -91,10 +141,6 @@ def _table(title: str, data: xarray.Dataset) -> Table:
     if projected:
         about += SHARES + ("; * marks units where not all vectors converged." if unconverged else ".")
     return Table(title, columns, rows, about)
-
-
-def _converged(data: xarray.Dataset, unit: str) -> bool:
-    return "converged" not in data or bool(data["converged"].sel(project=unit).all())
 
 
 def _ratio(data: xarray.Dataset) -> xarray.DataArray:
@@ -111,5 +157,4 @@ def _quartiles(data: xarray.Dataset) -> str:
 
 
 def _images(data: xarray.Dataset) -> str:
-    count = data.sizes["sample"]
-    return f"{count} {'image' if count == 1 else 'images'}"
+    return counted(data.sizes["sample"], "image")

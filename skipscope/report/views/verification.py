@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import View, titled
+from skipscope.report.views.view import View, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -19,7 +19,8 @@ ABOUT = (
 
 def verification_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables = []
-    for data in datasets.values():
+    for name, title in titles("Tests of the linearisation", datasets).items():
+        data = datasets[name]
         rows = [
             [
                 str(unit),
@@ -30,5 +31,5 @@ def verification_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             for unit in data["unit"].values
         ]
         columns = ["unit", "passed", "seen", "slope of r0", "slope of r1", "adjoint error"]
-        tables.append(Table(titled("Tests of the linearisation", data), columns, rows, ABOUT, names=3))
+        tables.append(Table(title, columns, rows, ABOUT, names=3))
     return View(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,58 @@ from typing import TYPE_CHECKING, Any
 from skipscope.report.table import Table
 
 if TYPE_CHECKING:
+    import numpy
     import xarray
+
+SPOKEN_OF = 3  # networks of which a summary speaks one by one
+
+
+@dataclass(frozen=True)
+class Picture:
+    caption: str
+    figure: Any  # of Plotly
+    studies: tuple[str, ...] = ()  # whose claims it shows
+
+
+@dataclass(frozen=True)
+class UnitNumbers:
+    """One number a unit, by which the map of a trunk can be coloured."""
+
+    network: str
+    title: str
+    values: Mapping[str, float]  # unit: number; NaN or infinite where there is none
+    logarithmic: bool = False
+    unsure: frozenset[str] = frozenset()  # units whose numbers did not converge
+    words: Mapping[str, str] = field(default_factory=dict)  # unit: what to say where there is no number
+
+
+@dataclass(frozen=True)
+class Curve:
+    name: str
+    x: Sequence[float] | numpy.ndarray
+    y: Sequence[float] | numpy.ndarray
+    points: bool = False  # markers, not a line
+
+
+@dataclass(frozen=True)
+class UnitCurves:
+    """A small figure a unit, shown when the reader picks it in the map."""
+
+    network: str
+    title: str
+    x: str
+    y: str
+    of: Mapping[str, Sequence[Curve]]
+    logarithmic: str = ""  # axes that start so: "x", "y", "xy"
 
 
 @dataclass(frozen=True)
 class View:
     tables: Sequence[Table] = ()
-    figures: Mapping[str, tuple[str, Any]] = field(default_factory=dict)  # name: (caption, Plotly figure)
+    figures: Mapping[str, Picture] = field(default_factory=dict)
+    sentences: Sequence[str] = ()  # of the summary
+    numbers: Sequence[UnitNumbers] = ()
+    curves: Sequence[UnitCurves] = ()
 
 
 def network_of(name: str, dataset: xarray.Dataset) -> str:
@@ -26,3 +72,32 @@ def network_of(name: str, dataset: xarray.Dataset) -> str:
 def titled(title: str, dataset: xarray.Dataset) -> str:
     network = dataset.attrs.get("network", "")
     return f"{title} of {network}" if network else title
+
+
+def titles(title: str, datasets: Mapping[str, xarray.Dataset]) -> dict[str, str]:
+    """By the dataset's name, which is part of the title where the network does not tell datasets apart."""
+    found = {name: titled(title, data) for name, data in datasets.items()}
+    counts = Counter(found.values())
+    return {name: text if counts[text] == 1 else f"{text} ({name})" for name, text in found.items()}
+
+
+def spoken_of(datasets: Mapping[str, xarray.Dataset]) -> list[tuple[str, xarray.Dataset]]:
+    """The datasets that the summary speaks of, each with the words that begin its sentence.
+
+    One a network, that with the most units; large networks first.
+    """
+    found: dict[str, xarray.Dataset] = {}
+    for data in sorted(
+        datasets.values(), key=lambda data: (-int(data.attrs.get("large", 0)), -data.sizes.get("unit", 0))
+    ):
+        found.setdefault(str(data.attrs.get("network", "")), data)
+    return [(f"On {network}, " if network else "", data) for network, data in list(found.items())[:SPOKEN_OF]]
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def of_study(name: str, prefix: str, *studies: str) -> tuple[str, ...]:
+    """The studies whose claims a dataset's picture shows: those that named it."""
+    return studies if name.startswith(prefix) else ()

@@ -1,0 +1,96 @@
+"""What a report says of one run, from its folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from skipscope.report.trunk_map import trunk_maps
+from skipscope.report.views import View, views_by_measure
+from skipscope.runs import SavedRun
+from skipscope.runs.claims import Verdict
+
+if TYPE_CHECKING:
+    import xarray
+
+NAMED = 6  # networks in the facts
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "inconclusive")
+
+
+@dataclass(frozen=True)
+class Content:
+    title: str
+    label: str  # short, to tell runs apart
+    facts: Mapping[str, str]  # what was measured, on what, with what
+    summary: str  # a paragraph
+    notes: tuple[str, ...]
+    claims: tuple[Mapping[str, Any], ...]
+    views: Mapping[str, View]  # by measure
+    maps: list[dict[str, Any]]
+    record: Mapping[str, Any]
+
+
+def content_of(saved: SavedRun) -> Content:
+    datasets = {name: saved.dataset(name) for name in saved.names}
+    views = views_by_measure(datasets)
+    sentences = [sentence for view in views.values() for sentence in view.sentences]
+    return Content(
+        f"skipscope: {saved.record['what']}",
+        saved.path.resolve().name,
+        facts(saved.record, _networks(datasets.values())),
+        " ".join([*_state(saved), *(sentence[:1].upper() + sentence[1:] for sentence in sentences)]),
+        tuple(saved.record.get("notes", ())),
+        tuple(decision.to_dict() for decision in saved.claims),
+        views,
+        trunk_maps(datasets, views.values()),
+        saved.record,
+    )
+
+
+def _networks(datasets: Iterable[xarray.Dataset]) -> str:
+    """Large ones first, and no more than can be read."""
+    order = sorted(datasets, key=lambda data: -int(data.attrs.get("large", 0)))
+    names = list(dict.fromkeys(str(data.attrs["network"]) for data in order if "network" in data.attrs))
+    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "; ".join(names[:NAMED]) + more
+
+
+def facts(record: Mapping[str, Any], networks: str) -> dict[str, str]:
+    source: dict[str, Any] = record["parameters"].get("source", {})
+    weights = [name.removeprefix("weights ") for name in record.get("inputs", {}) if name.startswith("weights ")]
+    data = [name.removeprefix("data ") for name in record.get("inputs", {}) if name.startswith("data ")]
+    found = {
+        "model": str(source.get("description", "")) or networks,
+        "weights": str(source.get("weights", "")) or ", ".join(weights),
+        "data": str(source.get("input", "")) or ", ".join(data),
+        "preset": str(record.get("preset") or ""),
+        "seed": str(record.get("seed", "")),
+        "device": str(record.get("device", "")),
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        "made": _when(record),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _when(record: Mapping[str, Any]) -> str:
+    start, end = str(record["start"]), record.get("end")
+    if not end:
+        return start
+    seconds = (datetime.fromisoformat(str(end)) - datetime.fromisoformat(start)).total_seconds()
+    return f"{start}, in {seconds:.0f} s" if seconds < 120 else f"{start}, in {seconds / 60:.0f} minutes"
+
+
+def _state(saved: SavedRun) -> list[str]:
+    """Sentences on the run itself."""
+    lines = []
+    if saved.record["status"] != "finished":
+        lines.append(f"This run is not complete: its status is '{saved.record['status']}'.")
+    if saved.changed:
+        lines.append(f"Not as the run wrote them: {', '.join(saved.changed)}.")
+    verdicts = [decision.verdict for decision in saved.claims]
+    if verdicts:
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
+        lines.append(f"Of {len(verdicts)} {'claim' if len(verdicts) == 1 else 'claims'}: {counts}.")
+    return lines
