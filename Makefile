@@ -4,17 +4,20 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: setup demo test test-slow lint format requirements architectures clean
+.PHONY: setup browser demo test test-slow lint format docs requirements architectures clean
 
 setup:
 	@sh scripts/setup.sh
+
+browser:
+	@sh scripts/browser.sh
 
 demo: setup
 	$(BIN)/skipscope units torchvision:resnet18 --input-shape 3,64,64
 	$(BIN)/skipscope units timm:vit_tiny_patch16_224
 	$(BIN)/skipscope demo
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n 2
 
 test-slow: setup
@@ -28,6 +31,9 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: setup
+	$(BIN)/mkdocs build --strict --site-dir build/site
 
 # `make requirements UPGRADE=--upgrade` moves every pin to the newest version.
 requirements: setup

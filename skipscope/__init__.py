@@ -1,11 +1,22 @@
-"""skipscope shows what the skip connections do inside a network."""
+"""skipscope shows what the skip connections do inside a network.
 
-from skipscope.errors import InputError, SkipscopeError, TraceError
-from skipscope.inspection import Result, inspect, load
-from skipscope.linear import Dense, Jacobian, Operator, verify
-from skipscope.measure import law, profile, spectra, stability
-from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
-from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
+Public names are imported when they are first used: torch takes seconds to import, which `skipscope --help` and a
+shell's completion do not have.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skipscope import plot
+    from skipscope.errors import InputError, SkipscopeError, TraceError
+    from skipscope.inspection import Result, inspect, load
+    from skipscope.linear import Dense, Jacobian, Operator, verify
+    from skipscope.measure import law, profile, spectra, stability
+    from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
+    from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
 
 __version__ = "0.1.0"
 
@@ -30,6 +41,7 @@ __all__ = [
     "law",
     "load",
     "plan",
+    "plot",
     "profile",
     "singular_values",
     "spectra",
@@ -39,3 +51,45 @@ __all__ = [
     "trace",
     "verify",
 ]
+
+_MODULES = {"plot": "skipscope.plot"}  # public names that are modules themselves
+_HOMES = {
+    name: f"skipscope.{home}"
+    for home, names in {
+        "errors": "InputError SkipscopeError TraceError",
+        "inspection": "Result inspect load",
+        "linear": "Dense Jacobian Operator verify",
+        "measure": "law profile spectra stability",
+        "spectrum": "condition_number eigs inertia plan singular_values spectral_density svd",
+        "trace": "Point Segment Span Stage Trunk Unit trace",
+    }.items()
+    for name in names.split()
+}
+
+
+class _Package(ModuleType):
+    """The package as a module whose public names appear on first use."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MODULES:
+            return import_module(_MODULES[name])
+        if name not in _HOMES:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        if _HOMES[name] == "skipscope.trace":
+            import_module("skipscope.linear")  # gives units, stages and spans their Jacobians
+        value = getattr(import_module(_HOMES[name]), name)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # `trace` is a function and also the folder it lives in. When the folder is first imported, from anywhere, the
+        # import system binds it to this name; the public name stays the function's.
+        if name in _HOMES and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

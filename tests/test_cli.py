@@ -162,7 +162,7 @@ def test_a_training_counts_gradients_and_momentum(command: Command, monkeypatch:
     from skipscope.models import memory, names
 
     size = memory.size_of(names.build("resnet8-digits"))
-    monkeypatch.setattr(memory, "free_memory", lambda device: 2 * size)
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 2 * size)
     code, _, err = command("train", "resnet8-digits")
     assert code == 2
     assert "for its weights, gradients and momentum, and cpu has" in err

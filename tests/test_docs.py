@@ -1,18 +1,127 @@
-"""The Python blocks of the README and of the documentation run as they stand, one page after another."""
+"""The README and the documentation: Python blocks run as they stand, one page after another; commands, options and
+make targets that they name exist; the site builds strictly and loads nothing from the network."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from skipscope.cli import app
+from skipscope.studies import find
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"\||&&|;|\d?[<>]")
+OPTION = re.compile(r"`(--[a-z][a-z-]*)")
+LOADED = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(?:https?:)?//|<link\b[^>]*\bhref=[\"']?(?:https?:)?//")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_code_blocks_run(page: Path) -> None:
-    blocks = BLOCK.findall(page.read_text())
-    exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "page"})
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in BLOCK.findall(page.read_text(encoding="utf-8")) if language in languages]
+
+
+def program_of(page: Path) -> str:
+    """All Python blocks, each on its own lines of the page, so that an error points to the page."""
+    text, program = page.read_text(encoding="utf-8"), ""
+    for block in BLOCK.finditer(text):
+        if block.group(1) == "python":
+            program += "\n" * (text.count("\n", 0, block.start(2)) - program.count("\n")) + block.group(2)
+    return program
+
+
+def test_readme_runs_in_a_fresh_interpreter(tmp_path: Path) -> None:
+    """The first lines of a new user: nothing else has imported a part of the package before."""
+    run = subprocess.run(
+        [sys.executable, "-c", program_of(ROOT / "README.md")], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page, "python")], ids=name_of)
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # what a page writes stays out of the checkout
+    exec(compile(program_of(page), str(page), "exec"), {"__name__": "page"})
+
+
+# -- commands
+
+
+def command_lines(program: str) -> list[Any]:
+    """Of all pages, as parameters of a test; also those of blocks that show a command and its output."""
+    found = []
+    for page in PAGES:
+        for block in blocks(page, "sh", "bash", "console", ""):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line.removeprefix("$ "), comments=True) if program in line else []
+                if words[:1] == [program]:
+                    words = list(takewhile(lambda word: not SHELL.match(word), words))
+                    found.append(pytest.param(words[1:], id=f"{name_of(page)}: {' '.join(words)}"))
+    return found
+
+
+@pytest.mark.parametrize("words", command_lines("skipscope"))
+def test_command_lines_parse(words: list[str]) -> None:
+    command: Any = typer.main.get_command(app)
+    names = ["skipscope"]
+    while hasattr(command, "resolve_command"):  # a group: its own options first, then the name of a command
+        context = command.context_class(command)
+        _, words, _ = command.make_parser(context).parse_args(list(words))
+        if not words:
+            return
+        name, command, words = command.resolve_command(context, words)
+        names.append(name)
+    context = command.make_context(" ".join(names), words)  # an error names what is wrong; nothing is run
+    if names[1] == "study" and "id" in context.params:
+        assert all(context.params["preset"] in study.presets for study in find(context.params["id"]))
+
+
+@pytest.mark.parametrize("words", command_lines("make"))
+def test_make_targets_exist(words: list[str]) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {word for word in words if "=" not in word} <= set(targets)
+
+
+def options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from options(inner)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_options_exist(page: Path) -> None:
+    named = set(OPTION.findall(page.read_text(encoding="utf-8")))
+    assert named - set(options(typer.main.get_command(app))) - {"--help"} == set()
+
+
+# -- the site
+
+
+def test_site_builds_and_loads_nothing_from_the_network(tmp_path: Path) -> None:
+    if find_spec("mkdocs") is None or find_spec("material") is None:
+        pytest.skip("mkdocs-material is not installed: skipscope[docs]")
+    build = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert build.returncode == 0, build.stderr
+    pages = list(tmp_path.glob("**/*.html"))
+    assert pages
+    assert [page.name for page in pages if LOADED.search(page.read_text(encoding="utf-8"))] == []

@@ -182,3 +182,37 @@ def test_the_command_writes_a_run_folder_with_a_report(
     assert document["measured"]["profile"]["dims"]["sample"] == 3
     assert run_command(monkeypatch, *arguments, "--budget", "soon") == 2
     assert capsys.readouterr().err.startswith("error: budget soon")
+
+
+class Branching(nn.Module):
+    """Cannot be exported: which way it goes depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return -x if x.sum() > 1e6 else x
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.inner(x))
+
+
+def test_a_model_that_cannot_be_exported_is_measured_at_named_units() -> None:
+    torch.manual_seed(0)
+    model, x = Branching().eval(), torch.randn(3, 6)
+    result = ss.inspect(model, x, units=["blocks.0", "blocks.1"], budget=30)
+    assert result["spectra"]["unit"].values.tolist()[:2] == ["blocks.0", "blocks.1"]
+    entry = model.blocks[0](x[:1])
+    dense = torch.autograd.functional.jacobian(model.blocks[1], entry).reshape(6, 6)
+    found = result["spectra"]["value"].sel(unit="blocks.1").isel(sample=0).values
+    numpy.testing.assert_allclose(found, torch.linalg.svdvals(dense).numpy(), rtol=1e-5)
+    assert {"profile", "stability"} <= set(result.datasets)

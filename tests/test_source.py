@@ -301,13 +301,13 @@ def test_a_large_model_stays_unallocated_when_its_values_are_not_needed() -> Non
 
 
 def test_a_model_that_does_not_fit_is_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: 2**30)
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 2**30)
     with pytest.raises(InputError, match=r"needs 24\.6 GiB for its weights, and cpu has 1\.0 GiB free"):
         resolve("hf:llama")
 
 
 def test_free_memory_is_known_or_said_to_be_unknown() -> None:
-    free = memory.free_memory(torch.device("cpu"))
+    free = memory.known_free_bytes(torch.device("cpu"))
     assert free is None or free > 0
 
 

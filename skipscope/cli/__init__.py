@@ -1,14 +1,13 @@
-"""The command line. The package brings torch with it, which takes some seconds; all other heavy libraries are imported
-inside the commands that need them.
+"""The command line. Everything that takes its time to import is imported inside the commands that need it: help,
+version and completion answer at once.
 
-Results go to standard output and everything else to standard error. A `SkipscopeError` becomes one line and exit
-code 2; any other exception is a bug and keeps its traceback.
+Results go to standard output and everything else to standard error (`skipscope.cli.talk`). A `SkipscopeError` becomes
+one line and exit code 2; any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,20 +16,32 @@ from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
 from skipscope.cli.report import report
 from skipscope.cli.study import study
+from skipscope.cli.talk import BAD_INPUT, DONE, INTERRUPTED, Quiet, Verbose, help_without_command, talk
 from skipscope.cli.train import train
 from skipscope.cli.units import units
-from skipscope.errors import SkipscopeError
+from skipscope.errors import InputError, SkipscopeError
+
+EPILOG = """\b
+Exit codes:
+  0    done
+  1    a claim is not reproduced, with --strict
+  2    bad input: the line on standard error says what was expected
+  130  interrupted
+"""
 
 app = typer.Typer(
-    help="Shows what the skip connections do inside a PyTorch network.",
-    no_args_is_help=True,
-    add_completion=False,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, units, inspect, train, report):
-    app.command()(command)
+for each in (demo, units, inspect, train, report):
+    app.command()(each)
 app.add_typer(study, name="study")
+
+# The base of all usage errors, which typer has no name for.
+UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,16 +52,45 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    pass
+    """Shows what the skip connections do inside a PyTorch network.
+
+    Example: skipscope demo
+    """
+    talk.set(quiet, verbose)
+    help_without_command(context)
 
 
 def main() -> None:
+    talk.reset()
     try:
-        app()
+        code = app(prog_name="skipscope", standalone_mode=False)
     except SkipscopeError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise SystemExit(2) from None
+        talk.error(error)
+        code = BAD_INPUT
+    except UsageError as error:
+        talk.error(_in_our_words(error))
+        code = BAD_INPUT
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    raise SystemExit(code if isinstance(code, int) else DONE)
+
+
+def _in_our_words(error: Any) -> InputError:
+    """What typer has to say about the arguments: in one line, with what there is to choose from."""
+    said, question, meant = error.format_message().rstrip(".").partition(". Did you mean ")
+    possible = sorted(getattr(error, "possibilities", None) or ())
+    if possible:
+        said, question, meant = error.message, "?", f"{' or '.join(possible)}?"
+    parts = [said[:1].lower() + said[1:] + (f" (did you mean {meant})" if question else "")]
+    if error.ctx is not None:
+        if "No such command" in said:
+            parts.append(f"there are {', '.join(error.ctx.command.commands)}")
+        parts.append(f"see {error.ctx.command_path} --help")
+    return InputError("; ".join(parts))

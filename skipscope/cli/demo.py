@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from skipscope.cli.options import Json, document, progress_bars, stopped_by_hand
+from skipscope.cli.options import Json, document, say_where
+from skipscope.cli.talk import command, stopped_by_hand, talk
 
 
+@command
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the run and its report.")] = Path(
         "skipscope-demo"
@@ -19,11 +19,17 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For the initial weights and the batches.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Train a residual network and its plain twin, measure both, write a report: about a minute."""
-    with contextlib.redirect_stdout(sys.stderr):
+    """Train a residual network and its plain twin. Measures both and writes a report: about a minute.
+
+    Example: skipscope demo --out skipscope-demo
+    """
+    with talk.loading():
+        import torch  # noqa: F401  # here, where it is seen to take its time
+
         from skipscope.demo import demo as run_demo
 
-        with stopped_by_hand(f"interrupted; what was finished is in {out}"), progress_bars() as progress:
-            result = run_demo(out, seed=seed, progress=progress)
-    typer.echo(document(result.to_dict()) if as_json else str(result))
-    typer.echo(f"wrote {result.folder / 'report.html'}", err=True)
+    say_where("cpu")
+    with stopped_by_hand(f"interrupted; what was finished is in {out}"), talk.step("demo, about a minute"):
+        result = run_demo(out, seed=seed, progress=talk.progress)
+    talk.result(document(result.to_dict()) if as_json else str(result))
+    talk.say(f"wrote {result.folder / 'report.html'}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,12 +21,12 @@ from skipscope.cli.options import (
     Weights,
     document,
     folder_name,
-    progress_bars,
     source_of,
-    stopped_by_hand,
 )
+from skipscope.cli.talk import command, stopped_by_hand, talk
 
 
+@command
 def inspect(
     model: Model,
     weights: Weights = None,
@@ -46,11 +44,11 @@ def inspect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """All measurements on a model, as far as the budget goes, with a report.
+    """All measurements on a model, with a report. They go as far as the budget does.
 
     Example: skipscope inspect torchvision:resnet18 --input-shape 3,64,64 --budget 2m
     """
-    with contextlib.redirect_stdout(sys.stderr):
+    with talk.loading():
         from skipscope.inspection.budget import seconds_in
         from skipscope.inspection.inspecting import require_units, steps
         from skipscope.inspection.result import WHAT, leave_out, load
@@ -58,51 +56,54 @@ def inspect(
         from skipscope.runs import RunFolder
         from skipscope.trace import trace
 
-        seconds = seconds_in(budget)
-        source = source_of(
-            model,
-            weights,
-            data,
-            input_shape,
-            text,
-            device,
-            dtype,
-            seed,
-            weights_needed=True,
-            samples=samples,
-            normalise=normalise,
-        )
-        typer.echo(str(source), err=True)
-        folder = out or _new_folder(model)
+    seconds = seconds_in(budget)
+    source = source_of(
+        model,
+        weights,
+        data,
+        input_shape,
+        text,
+        device,
+        dtype,
+        seed,
+        weights_needed=True,
+        samples=samples,
+        normalise=normalise,
+    )
+    talk.say(str(source))
+    folder = out or _new_folder(model)
+    with talk.step("tracing"):
         trunk = trace(source.model, source.batch)
-        require_units(trunk)
-        parameters = {
-            "source": {
-                "model": model,
-                **source.to_dict(),
-                **_inputs(weights, data, normalise, input_shape, text, samples, dtype),
-            },
-            "budget": seconds,
-            "trunk": trunk.to_dict(),
-        }
-        with (
-            stopped_by_hand(f"interrupted; what was finished is in {folder}"),
-            progress_bars() as progress,
-            RunFolder(folder, WHAT, parameters=parameters, seed=seed, device=device, resumable=False) as run,
-        ):
-            leave_out(
-                run,
-                dict(steps(trunk, source.batch, seconds, seed=seed, progress=progress, keep=run.write_dataset)),
-            )
+    require_units(trunk)
+    parameters = {
+        "source": {
+            "model": model,
+            **source.to_dict(),
+            **_inputs(weights, data, normalise, input_shape, text, samples, dtype),
+        },
+        "budget": seconds,
+        "trunk": trunk.to_dict(),
+    }
+    talk.detail(f"into {folder}")
+    with (
+        stopped_by_hand(f"interrupted; what was finished is in {folder}"),
+        talk.step(f"measuring, about {budget}"),
+        RunFolder(folder, WHAT, parameters=parameters, seed=seed, device=device, resumable=False) as run,
+    ):
+        leave_out(
+            run,
+            dict(steps(trunk, source.batch, seconds, seed=seed, progress=talk.progress, keep=run.write_dataset)),
+        )
+    with talk.step("writing the report"):
         result = load(run.path)
         report = write_report(run.path)
     if as_json:
         # Without the singular values themselves, which are in data/spectra.nc.
         numbers = {name: data.drop_dims("index", errors="ignore").to_dict() for name, data in result.datasets.items()}
-        typer.echo(document({"folder": str(run.path), "run": run.record, "measured": numbers}))
+        talk.result(document({"folder": str(run.path), "run": run.record, "measured": numbers}))
     else:
-        typer.echo(f"{source}\n\n{trunk}\n\n{result}")
-    typer.echo(f"wrote {report}", err=True)
+        talk.result(f"{source}\n\n{trunk}\n\n{result}")
+    talk.say(f"wrote {report}")
 
 
 def _inputs(

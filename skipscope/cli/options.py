@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skipscope.cli.completion import DATA, DEVICES, DTYPES, NORMALISATIONS, complete_model, one_of
+from skipscope.cli.talk import talk
 from skipscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,26 +18,39 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="skipscope:NAME, torchvision:NAME, timm:NAME, hf:NAME_OR_DIR or file.py:factory"
+        metavar="MODEL",
+        help="skipscope:NAME, torchvision:NAME, timm:NAME, hf:NAME_OR_DIR or file.py:factory",
+        autocompletion=complete_model,
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="Weights: safetensors, or a torch.save of tensors.")]
-Data = Annotated[str | None, typer.Option(metavar="NAME[:PATH]", help="Take the batch from a data set, e.g. digits.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:PATH]", help="Take the batch from a data set, e.g. digits.", autocompletion=one_of(*DATA)
+    ),
+]
 InputShape = Annotated[
     str | None, typer.Option(metavar="C,H,W", help="Shape of one random input; for text the count of tokens.")
 ]
 Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Text as input, for an hf: directory with a tokenizer.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...")]
-Dtype = Annotated[str | None, typer.Option(help="Convert the model: float32, float64, bfloat16, float16.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...", autocompletion=one_of(*DEVICES))]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="Convert the model: float32, float64, bfloat16, float16.", autocompletion=one_of(*DTYPES)),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For random weights and random inputs.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the result into this folder.")]
 Samples = Annotated[int, typer.Option(min=1, help="How many inputs to measure at.")]
 Normalise = Annotated[
-    str, typer.Option(metavar="HOW", help="Of images: default, none, imagenet, dataset, or means/deviations.")
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Of images: default, none, imagenet, dataset, or means/deviations.",
+        autocompletion=one_of(*NORMALISATIONS),
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
-
-INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
 def document(content: Any) -> str:
@@ -49,16 +62,6 @@ def document(content: Any) -> str:
 def folder_name(text: str) -> str:
     """A model's name as part of a folder's: without separators, and not longer than file systems take."""
     return re.sub(r"[^\w.-]+", "-", text)[-100:].strip("-.") or "model"
-
-
-@contextlib.contextmanager
-def stopped_by_hand(message: str) -> Iterator[None]:
-    """Ctrl-C is no error of the program: one line, and the exit code that shells use for it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(message, err=True)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def source_of(
@@ -83,21 +86,27 @@ def source_of(
         raise InputError(f"{' and '.join(given)} both say what the input is; give one of them")
     shape = None if input_shape is None else _shape(input_shape)
     # Imported after the cheap checks: they bring torch with them.
-    from skipscope.data import load
-    from skipscope.models import resolve
+    with talk.loading():
+        from skipscope.data import load
+        from skipscope.models import resolve
 
-    batch = None if data is None else load(data, normalise=normalise).test_batch(samples, seed)
-    source = resolve(
-        model,
-        weights=weights,
-        input_shape=shape,
-        text=text,
-        device=device,
-        dtype=dtype,
-        seed=seed,
-        weights_needed=weights_needed,
-        samples=samples,
-    )
+    say_where(device)
+    batch = None
+    if data is not None:
+        with talk.step(f"reading {data}"):
+            batch = load(data, normalise=normalise).test_batch(samples, seed)
+    with talk.step(f"building {model}"):
+        source = resolve(
+            model,
+            weights=weights,
+            input_shape=shape,
+            text=text,
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            weights_needed=weights_needed,
+            samples=samples,
+        )
     if batch is not None:
         source = source.with_batch(batch)
     if source.batch is None:
@@ -105,6 +114,21 @@ def source_of(
             f"{model} gives no example input; let the function return (module, example) or say --input-shape C,H,W"
         )
     return source
+
+
+def say_where(device: str) -> None:
+    """With -v: the device, and where data sets and trained networks are looked for."""
+    if not talk.verbose:
+        return
+    import torch
+
+    from skipscope.data.catalogue import root
+    from skipscope.numerics import usable_device
+    from skipscope.runs.cache import cache_root
+
+    found = usable_device(device)
+    name = torch.cuda.get_device_name(found) if found.type == "cuda" else f"{torch.get_num_threads()} threads"
+    talk.detail(f"device {found} ({name}); data sets in {root()}; trained networks in {cache_root()}")
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -115,22 +139,3 @@ def _shape(text: str) -> tuple[int, ...]:
     if not shape or min(shape) < 1:
         raise InputError(f"--input-shape {text}: expected positive whole numbers with commas, such as 3,224,224")
     return shape
-
-
-@contextlib.contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """One bar with its time left for each thing that is done; nothing where standard error is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
-
-        yield progress

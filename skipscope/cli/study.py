@@ -2,94 +2,115 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipscope.cli.options import Device, Json, document, progress_bars, stopped_by_hand
+from skipscope.cli.completion import DATA, PRESETS, complete_study, one_of
+from skipscope.cli.options import Device, Json, document, say_where
+from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
 from skipscope.errors import InputError
 
 if TYPE_CHECKING:
     from skipscope.runs import Claim, Decision
 
-study = typer.Typer(
-    help="The papers' experiments: list them, look at one, run it.", no_args_is_help=True, rich_markup_mode=None
-)
+study = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="A study such as D.law, or a paper's letter for all of its own.")]
-Preset = Annotated[str, typer.Option(help="smoke, quick, full or paper.")]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="A study such as D.law, or a paper's letter for all of its own.",
+        autocompletion=complete_study,
+    ),
+]
+Preset = Annotated[str, typer.Option(help="smoke, quick, full or paper.", autocompletion=one_of(**PRESETS))]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given several times.")
 ]
 
 
+@study.callback()
+def options(context: typer.Context, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """The papers' experiments: list them, look at one, run it.
+
+    Example: skipscope study list
+    """
+    talk.set(quiet, verbose)
+    help_without_command(context)
+
+
 @study.command("list")
+@command
 def list_studies(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run folders with verdicts.")] = None,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="Run folders with verdicts.")] = None,
     as_json: Json = False,
 ) -> None:
-    """All studies and all claims, with the verdicts of the run folders that are named.
+    """All studies and all claims. Claims have the verdicts of the run folders that are named.
 
-    Example: skipscope study list D-run
+    Example: skipscope study list runs/D.law-quick
     """
-    with contextlib.redirect_stdout(sys.stderr):
+    with talk.loading():
         from skipscope.studies import CLAIMS, STUDIES
 
-        decided = _decisions(runs or [])
-        there = {study.id for study in STUDIES}
-        rows = [_claim_row(claim, decided.get(claim.id), claim.study in there) for claim in CLAIMS]
+    decided = _decisions(runs or [])
+    there = {study.id for study in STUDIES}
+    rows = [_claim_row(claim, decided.get(claim.id), claim.study in there) for claim in CLAIMS]
     if as_json:
         studies = [{"id": s.id, "title": s.title, "presets": list(s.presets)} for s in STUDIES]
-        typer.echo(document({"studies": studies, "claims": rows}))
+        talk.result(document({"studies": studies, "claims": rows}))
         return
-    for found in STUDIES:
-        typer.echo(f"{found.id}  {found.title} ({', '.join(found.presets)})")
-    typer.echo("")
-    typer.echo(_columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows]))
+    listed = [f"{found.id}  {found.title} ({', '.join(found.presets)})" for found in STUDIES]
+    table = _columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows])
+    talk.result("\n".join([*listed, "", table]))
 
 
 @study.command()
+@command
 def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
     """What a study does, what it costs, its settings and its claims.
 
-    Example: skipscope study show D.law
+    Example: skipscope study show D.law --preset full
     """
-    with contextlib.redirect_stdout(sys.stderr):
-        import dataclasses
+    import dataclasses
 
+    _require_preset(preset)
+    with talk.loading():
         from skipscope.studies import find
         from skipscope.studies.registry import claims_of
 
-        studies = find(id)
-        found: list[dict[str, Any]] = [
-            {
-                "id": s.id,
-                "title": s.title,
-                "paper_found": s.paper_found,
-                "we_expect": s.we_expect,
-                "cost": dict(s.cost),
-                "settings": dataclasses.asdict(s.settings(preset, {})),
-                "claims": [
-                    {"id": c.id, "claim": c.text, "statistic": c.statistic, "expected": c.expected}
-                    for c in claims_of(s.id, (s,))
-                ],
-            }
-            for s in studies
-        ]
-    typer.echo(document(found) if as_json else "\n\n".join(_shown(one, preset) for one in found))
+    found: list[dict[str, Any]] = [
+        {
+            "id": s.id,
+            "title": s.title,
+            "paper_found": s.paper_found,
+            "we_expect": s.we_expect,
+            "cost": dict(s.cost),
+            "settings": dataclasses.asdict(s.settings(preset, {})),
+            "claims": [
+                {"id": c.id, "claim": c.text, "statistic": c.statistic, "expected": c.expected}
+                for c in claims_of(s.id, (s,))
+            ],
+        }
+        for s in find(id)
+    ]
+    talk.result(document(found) if as_json else "\n\n".join(_shown(one, preset) for one in found))
 
 
 @study.command()
+@command
 def run(
     id: Id,
     preset: Preset = "quick",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/ID-PRESET.")] = None,
     changes: Set = None,
     weights: Annotated[str | None, typer.Option(metavar="FILE", help="The same as --set weights=FILE.")] = None,
-    data: Annotated[str | None, typer.Option(metavar="NAME[:PATH]", help="The same as --set data=...")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[:PATH]", help="The same as --set data=...", autocompletion=one_of(*DATA)),
+    ] = None,
     device: Device = "cpu",
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of the seeds.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
@@ -101,39 +122,48 @@ def run(
     Example: skipscope study run D.law --preset quick --out law
     """
     settings = _changes(changes or [], weights, data)
-    with contextlib.redirect_stdout(sys.stderr):
+    _require_preset(preset)
+    with talk.loading():
         from skipscope.numerics import usable_device
         from skipscope.report import write_report
-        from skipscope.studies import PRESETS, find, run_studies
+        from skipscope.studies import find, run_studies
 
-        if preset not in PRESETS:
-            raise InputError(f"no preset '{preset}'; there are {', '.join(PRESETS)}")
-        usable_device(device)
-        folder = out or Path("runs") / f"{id}-{preset}"
-        for found in find(id):
-            typer.echo(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}", err=True)
-        with stopped_by_hand(f"interrupted; go on with --resume --out {folder}"), progress_bars() as progress:
-            outcome = run_studies(
-                id,
-                folder,
-                preset=preset,
-                changes=settings,
-                seed=seed,
-                device=device,
-                resume=resume,
-                progress=progress,
-            )
-            report = write_report(outcome.folder)
+    usable_device(device)
+    folder = out or Path("runs") / f"{id}-{preset}"
+    for found in find(id):
+        talk.say(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}")
+    say_where(device)
+    with stopped_by_hand(f"interrupted; go on with --resume --out {folder}"), talk.step(f"{id}, {preset}"):
+        outcome = run_studies(
+            id,
+            folder,
+            preset=preset,
+            changes=settings,
+            seed=seed,
+            device=device,
+            resume=resume,
+            progress=talk.progress,
+        )
+    with talk.step("writing the report"):
+        report = write_report(outcome.folder)
     if as_json:
         claims = [decision.to_dict() for decision in outcome.decisions]
-        typer.echo(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
+        talk.result(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
     else:
-        typer.echo("\n".join(_verdict(decision) for decision in outcome.decisions))
+        talk.result("\n".join(_verdict(decision) for decision in outcome.decisions))
     for note in outcome.record.get("notes", []):
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(f"wrote {report}", err=True)
+        talk.say(f"note: {note}")
+    talk.say(f"wrote {report}")
     if strict and outcome.failed:
-        raise typer.Exit(1)
+        talk.say(f"not reproduced: {', '.join(outcome.failed)}")
+        raise typer.Exit(CLAIM_FAILED)
+
+
+def _require_preset(preset: str) -> None:
+    if preset not in PRESETS:
+        close = difflib.get_close_matches(preset, PRESETS, n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        raise InputError(f"no preset '{preset}'{meant}; there are {', '.join(PRESETS)}")
 
 
 def _changes(pairs: list[str], weights: str | None, data: str | None) -> dict[str, str]:

@@ -2,48 +2,59 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from skipscope.cli.options import Device, Json, Normalise, document, folder_name, progress_bars, stopped_by_hand
-
-if TYPE_CHECKING:
-    pass
+from skipscope.cli.completion import AUGMENTATIONS, DATA, PRECISIONS, SCHEDULES, complete_network, one_of
+from skipscope.cli.options import Device, Json, Normalise, document, folder_name, say_where
+from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.errors import InputError
 
 
+@command
 def train(
-    model: Annotated[str, typer.Argument(metavar="NAME", help="A network of ours, such as resnet20-digits.")],
-    data: Annotated[str, typer.Option(metavar="NAME[:PATH]", help="The data set.")] = "digits",
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A network of ours, such as resnet20-digits.", autocompletion=complete_network
+        ),
+    ],
+    data: Annotated[
+        str, typer.Option(metavar="NAME[:PATH]", help="The data set.", autocompletion=one_of(*DATA))
+    ] = "digits",
     normalise: Normalise = "default",
-    epochs: Annotated[int, typer.Option(min=1)] = 15,
-    batch: Annotated[int, typer.Option(min=2)] = 64,
+    epochs: Annotated[int, typer.Option(min=1, help="How often every image is seen.")] = 15,
+    batch: Annotated[int, typer.Option(min=2, help="Images a step.")] = 64,
     rate: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.1,
-    momentum: float = 0.9,
-    nesterov: Annotated[bool, typer.Option("--nesterov")] = False,
-    weight_decay: float = 5e-4,
-    schedule: Annotated[str, typer.Option(help="cosine, step or constant.")] = "cosine",
+    momentum: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = 0.9,
+    nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum.")] = False,
+    weight_decay: Annotated[float, typer.Option(help="L2 penalty on the weights.")] = 5e-4,
+    schedule: Annotated[
+        str, typer.Option(help="cosine, step or constant.", autocompletion=one_of(*SCHEDULES))
+    ] = "cosine",
     milestones: Annotated[str, typer.Option(metavar="E1,E2", help="Epochs at which the rate falls tenfold.")] = "",
     warmup: Annotated[int, typer.Option(help="Epochs over which the rate rises from zero.")] = 0,
-    augmentation: Annotated[str, typer.Option(help="none, crop, crop-flip or paper-a.")] = "none",
-    precision: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    augmentation: Annotated[
+        str, typer.Option(help="none, crop, crop-flip or paper-a.", autocompletion=one_of(*AUGMENTATIONS))
+    ] = "none",
+    precision: Annotated[
+        str, typer.Option(help="float32, bfloat16 or float16.", autocompletion=one_of(*PRECISIONS))
+    ] = "float32",
     device: Device = "cpu",
-    seed: Annotated[int, typer.Option(min=0, max=2**31)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="For the initial weights and the batches.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/train-NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a network; its weights, history and accuracy go into a run folder.
+    """Train a network of ours. Its weights, history and accuracy go into a run folder.
 
     Example: skipscope train resnet20-digits --epochs 15 --out digits-net
     """
-    with contextlib.redirect_stdout(sys.stderr):
-        import dataclasses
+    import dataclasses
 
+    with talk.loading():
         from skipscope.data import load
         from skipscope.models import names
         from skipscope.numerics import usable_device
@@ -53,44 +64,49 @@ def train(
         from skipscope.training.networks import Network, help_training, train_into
         from skipscope.training.processes import launched
 
-        # Everything that can be wrong is found out before there is a folder.
-        names.parse(model)
-        usable_device(device)
-        settings = Settings(
-            epochs=epochs,
-            batch=batch,
-            rate=rate,
-            momentum=momentum,
-            nesterov=nesterov,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            milestones=_numbers(milestones),
-            warmup=warmup,
-            augmentation=augmentation,
-            precision=precision,
-            seed=seed,
-        )
+    # Everything that can be wrong is found out before there is a folder.
+    names.parse(model)
+    usable_device(device)
+    settings = Settings(
+        epochs=epochs,
+        batch=batch,
+        rate=rate,
+        momentum=momentum,
+        nesterov=nesterov,
+        weight_decay=weight_decay,
+        schedule=schedule,
+        milestones=_numbers(milestones),
+        warmup=warmup,
+        augmentation=augmentation,
+        precision=precision,
+        seed=seed,
+    )
+    say_where(device)
+    with talk.step(f"reading {data}"):
         found = load(data, normalise=normalise)
-        if len(found.train) < batch:
-            raise InputError(f"--batch {batch}: {found.name} has {len(found.train)} training images; take fewer")
-        _require_room(model, device)
-        network = Network(model, found, settings, seed, device)
-        parameters = {"model": model, "data": found.describe(), "settings": dataclasses.asdict(settings)}
-        folder = out or Path("runs") / f"train-{folder_name(model)}"
-        if launched()[0] > 0:
-            help_training(network, folder)
-            return
-        with stopped_by_hand(f"interrupted; go on with --resume --out {folder}"), progress_bars() as progress:
-            with RunFolder(
-                folder,
-                "train",
-                parameters=parameters,
-                seed=seed,
-                device=device,
-                former="resume" if resume else "refuse",
-            ) as run:
-                result = train_into(network, run, lambda done, total: progress(f"training {model}", done, total))
-            report = write_report(run.path)
+    if len(found.train) < batch:
+        raise InputError(f"--batch {batch}: {found.name} has {len(found.train)} training images; take fewer")
+    _require_room(model, device)
+    network = Network(model, found, settings, seed, device)
+    parameters = {"model": model, "data": found.describe(), "settings": dataclasses.asdict(settings)}
+    folder = out or Path("runs") / f"train-{folder_name(model)}"
+    if launched()[0] > 0:
+        help_training(network, folder)
+        return
+    with (
+        stopped_by_hand(f"interrupted; go on with --resume --out {folder}"),
+        RunFolder(
+            folder,
+            "train",
+            parameters=parameters,
+            seed=seed,
+            device=device,
+            former="resume" if resume else "refuse",
+        ) as run,
+    ):
+        result = train_into(network, run, lambda done, total: talk.progress(f"training {model}", done, total))
+    with talk.step("writing the report"):
+        report = write_report(run.path)
     summary = {
         "folder": str(run.path),
         "network": model,
@@ -101,13 +117,13 @@ def train(
         "weights": str(run.path / result.file),
     }
     if as_json:
-        typer.echo(document({**summary, "history": result.history.to_dict()}))
+        talk.result(document({**summary, "history": result.history.to_dict()}))
     else:
-        typer.echo(
+        talk.result(
             f"{model} on {found.name}: {result.history.status}, {result.test_accuracy:.2%} of the test images right, "
             f"{summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
         )
-    typer.echo(f"wrote {report}", err=True)
+    talk.say(f"wrote {report}")
 
 
 def _require_room(model: str, device: str) -> None:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-
-import typer
-
 from skipscope.cli.options import (
     Data,
     Device,
@@ -21,8 +16,10 @@ from skipscope.cli.options import (
     document,
     source_of,
 )
+from skipscope.cli.talk import command, talk
 
 
+@command
 def units(
     model: Model,
     weights: Weights = None,
@@ -35,18 +32,20 @@ def units(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """List the residual units of a model."""
-    # A library or a user's factory may print; standard output holds the result alone.
-    with contextlib.redirect_stdout(sys.stderr):
+    """List the residual units of a model.
+
+    Example: skipscope units torchvision:resnet18 --input-shape 3,64,64
+    """
+    source = source_of(model, weights, data, input_shape, text, device, dtype, seed, weights_needed=False)
+    with talk.step("tracing"):
         from skipscope.trace import trace
 
-        source = source_of(model, weights, data, input_shape, text, device, dtype, seed, weights_needed=False)
         trunk = trace(source.model, source.batch)
-    content = {"source": {"model": model, **source.to_dict(), "seed": seed}, **trunk.to_dict()}
-    written = document(content)
-    typer.echo(written if as_json else f"{source}\n\n{trunk}")
+    written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **trunk.to_dict()})
     if out is not None:
         from skipscope.runs import write_whole
 
         write_whole(out / "units.json", lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
-        typer.echo(f"wrote {out / 'units.json'}", err=True)
+    talk.result(written if as_json else f"{source}\n\n{trunk}")
+    if out is not None:
+        talk.say(f"wrote {out / 'units.json'}")

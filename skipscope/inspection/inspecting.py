@@ -70,7 +70,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     point = trunk.at(x)
     work = Work(trunk, point, Budget(seconds, device_of(trunk, point)), keep, say)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
-        "profile": lambda: profile(trunk, x, seed=seed),
+        "profile": lambda: profile(trunk, point, seed=seed),
         "verification": lambda: verification(trunk, point),
         "states": lambda: state_conditions(trunk, point),
     }
@@ -83,6 +83,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
         else:
             yield name, f"the budget of {seconds:.0f} s was used up"
     say("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
+    work.point = point = trunk.at(x)  # of some trunks only the last point can be used, and perturbations made others
     yield from _weights(trunk.model, work.budget, keep)
     say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,14 +13,40 @@ LARGEST_BLOCK = 1024  # more vectors at once gain nothing on any device
 SHARE = 0.4  # of the free memory that one product may take
 
 
+GUESS = 2 << 30  # bytes, where the system does not tell what is free
+
+
 def free_bytes(device: torch.device) -> int:
+    known = known_free_bytes(device)
+    return GUESS if known is None else known
+
+
+def known_free_bytes(device: torch.device) -> int | None:
+    """What can be allocated on a device; None where the system does not tell."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # not known on this system: a cautious guess
-        return 2 << 30
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+    # What the page cache would give back counts as free, and a container's limit may be below the machine's.
+    free = _numbers("/proc/meminfo").get("MemAvailable:", free // 1024) * 1024
+    limit, used = (_numbers(f"/sys/fs/cgroup/memory.{name}").get("", None) for name in ("max", "current"))
+    if limit is not None and used is not None:
+        cached = _numbers("/sys/fs/cgroup/memory.stat").get("inactive_file", 0)
+        free = min(free, max(limit - used + cached, 0))
+    return free
+
+
+def _numbers(path: str) -> dict[str, int]:
+    """Lines `name number ...` of a file of the kernel by name; a number alone has the name "". Empty without the file."""
+    try:
+        lines = [line.split() for line in Path(path).read_text().splitlines()]
+    except OSError:
+        return {}
+    named = [["", *words] if len(words) == 1 else words for words in lines if words]
+    return {words[0]: int(words[1]) for words in named if words[1].isdigit()}
 
 
 def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vector: int) -> Tensor:

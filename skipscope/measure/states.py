@@ -39,7 +39,7 @@ def mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[T
 
 
 def along_random_direction(batch: int, generator: torch.Generator) -> Callable[[Any], Tensor]:
-    """A scalar of a model's output: its product with a random direction of unit length per sample."""
+    """A scalar of a model's output: its product with a random direction of about unit length per sample."""
 
     def scalar(output: Any) -> Tensor:
         leaves = [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
+from skipscope.linear import memory
 from skipscope.linear.memory import in_blocks
 
 MATRIX = torch.arange(12.0).reshape(1, 3, 4)
@@ -51,3 +54,24 @@ def test_blocks_are_planned_from_free_memory(monkeypatch: pytest.MonkeyPatch) ->
 
     in_blocks(product, torch.randn(1, 4, 10), bytes_per_vector=10)
     assert sizes == [4, 4, 2]
+
+
+def test_the_limit_of_a_container_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "/proc/meminfo": {"MemTotal:": 4000, "MemAvailable:": 3000},
+        "/sys/fs/cgroup/memory.max": {"": 2_000_000},
+        "/sys/fs/cgroup/memory.current": {"": 1_500_000},
+        "/sys/fs/cgroup/memory.stat": {"anon": 1, "inactive_file": 400_000},
+    }
+    monkeypatch.setattr(memory, "_numbers", lambda path: files.get(path, {}))
+    assert memory.known_free_bytes(torch.device("cpu")) == 900_000
+    files["/sys/fs/cgroup/memory.max"] = {}  # "max": no limit
+    assert memory.known_free_bytes(torch.device("cpu")) == 3000 * 1024
+
+
+def test_files_of_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("123\n")
+    (tmp_path / "several").write_text("MemTotal: 10 kB\nodd\nlimit max\nanon 7\n")
+    assert memory._numbers(str(tmp_path / "one")) == {"": 123}
+    assert memory._numbers(str(tmp_path / "several")) == {"MemTotal:": 10, "anon": 7}
+    assert memory._numbers(str(tmp_path / "none")) == {}

@@ -42,6 +42,7 @@
   // ---- figures: drawn when they come near the window
 
   const drawn = new Map(); // element: its figure
+  const NARROW = 700; // pixels, below which the titles of panels are small
   const CONFIG = { displaylogo: false, responsive: true };
   const library = () => {
     // Megabytes of text that become code when the first figure is drawn: the page opens without waiting for them.
@@ -54,6 +55,9 @@
     library();
     drawn.set(element, figure);
     const layout = { ...inTheme(figure.layout), template: template(isDark()) };
+    if (element.clientWidth < NARROW) {
+      layout.annotations = (layout.annotations || []).map((one) => ({ ...one, font: { ...one.font, size: 10 } }));
+    }
     return Plotly.react(element, inTheme(figure.data), layout, CONFIG);
   };
   const contentOf = (element) => JSON.parse(element.nextElementSibling.textContent);

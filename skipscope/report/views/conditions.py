@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skipscope.report.figures import conditions
 from skipscope.report.figures.style import names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, spoken_of, titles
+from skipscope.report.views.view import Picture, UnitNumbers, View, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -20,19 +20,20 @@ WEIGHTS = (
     f"higher-order SVD. {INFINITE}"
 )
 STATES = f"Of the states of all samples as a matrix of channels x (samples and places). {INFINITE}"
+ILL_CONDITIONED = 1e4  # from here on the summary says so
 FIGURE = "{title}, layer by layer. Triangles on the dotted line are not finite: hover says how."
 
 
 def weight_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables, figures = _shown("Condition numbers of weights", datasets, {"matrix": "matrix", "hosvd": "HOSVD"}, WEIGHTS)
-    return View(tables, figures, [_sentence(*one, "weights", "hosvd", "parameter") for one in spoken_of(datasets)])
+    return View(tables, figures, _sentences(datasets, "weights", "hosvd"))
 
 
 def state_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     columns = {"condition": "condition number"}
     tables, figures = _shown("Condition numbers of states", datasets, columns, STATES)
-    sentences = [_sentence(*one, "states", "condition", "state") for one in spoken_of(datasets)]
-    return View(tables, figures, sentences, [_numbers(data) for data in datasets.values()])
+    numbers = [_numbers(data) for data in datasets.values()]
+    return View(tables, figures, _sentences(datasets, "states", "condition"), numbers)
 
 
 def _shown(
@@ -74,13 +75,17 @@ def _numbers(data: xarray.Dataset) -> UnitNumbers:
     )
 
 
-def _sentence(words: str, data: xarray.Dataset, what: str, key: str, dimension: str) -> str:
-    finite = data[key].where(data[f"{key}_status"] == "finite")
-    beyond = int((data[f"{key}_status"] != "finite").sum())
-    text = f"{words}"
-    if bool(finite.notnull().any()):
-        where = names_of(data, dimension)[int(finite.fillna(0).values.argmax())]
-        text += f"the largest finite condition number of the {what} is {number(float(finite.max()))}, of {where}"
-    else:
-        text += f"no condition number of the {what} is finite"
-    return f"{text}; {counted(beyond, 'is', 'are')} not finite." if beyond else f"{text}."
+def _sentences(datasets: Mapping[str, xarray.Dataset], what: str, key: str) -> list[str]:
+    """Only where something is wrong."""
+    found = []
+    for words, data in spoken_of(datasets):
+        names = names_of(data, str(data[key].dims[0]))
+        finite = data[f"{key}_status"].values.astype(str) == "finite"
+        beyond = [name for name, fine in zip(names, finite, strict=True) if not fine]
+        large = float(data[key].values[finite].max()) if finite.any() else 0.0
+        if beyond:
+            others = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+            found.append(f"{words}{what} are singular, up to rounding: {beyond[0]}{others}.")
+        elif large > ILL_CONDITIONED:
+            found.append(f"{words}the worst condition number of the {what} is {number(large)}.")
+    return found

@@ -35,7 +35,7 @@ def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def _sentence(network: str, data: xarray.Dataset) -> str:
-    text = f"{network} was trained for {counted(data.sizes['epoch'], 'epoch')}"
+    text = f"The network {network} was trained for {counted(data.sizes['epoch'], 'epoch')}"
     if data.attrs["status"] != "finished":
         return f"{text} and {data.attrs['status']}."
     reached = f"; test accuracy {float(data['test_accuracy'][-1]):.1%}" if "test_accuracy" in data else ""

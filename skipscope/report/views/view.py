@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy
     import xarray
 
-SPOKEN_OF = 3  # networks of which a summary speaks one by one
+SPOKEN_OF = 2  # networks of which a summary speaks one by one
 
 
 @dataclass(frozen=True)

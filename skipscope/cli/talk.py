@@ -1,0 +1,256 @@
+"""What a command says, and where.
+
+Results go to standard output and everything else to standard error, as much of it as -q and -v ask for. While a command
+runs, what libraries print goes to standard error too (with -q nowhere), so that a result is alone where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from skipscope.errors import InputError, SkipscopeError
+
+if TYPE_CHECKING:
+    from skipscope.cli.display import Display
+
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on standard error but errors.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Versions, settings and times; the traceback of an error.")
+]
+
+# Exit codes; the last two as shells have them: 128 + the signal's number.
+DONE, CLAIM_FAILED, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
+
+
+class Talk:
+    """The one voice of the process."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.quiet = self.verbose = False
+        self._results: TextIO | None = None  # None: standard output as it is
+        self._display: Display | None = None
+        self._began: dict[str, float] = {}
+
+    def set(self, quiet: bool, verbose: bool) -> None:
+        """Options before and after a command's name add up."""
+        self.quiet, self.verbose = self.quiet or quiet, self.verbose or verbose
+        if self.quiet and self.verbose:
+            self.verbose = False
+            raise InputError("--quiet and --verbose exclude each other; leave one out")
+
+    # -- words
+
+    def result(self, text: str) -> None:
+        """To standard output, once and last: notes may follow, progress may not."""
+        self._stop()
+        stream = self._results or sys.stdout
+        try:
+            print(text, file=stream, flush=True)
+        except BrokenPipeError:
+            # The reader has what it wanted. Python would try to write the rest once more when it ends.
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            raise typer.Exit(CLOSED_PIPE) from None
+        except OSError as error:
+            raise InputError(f"standard output cannot be written: {error.strerror}; send it elsewhere") from error
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def detail(self, text: str) -> None:
+        if self.verbose:
+            self.say(text)
+
+    def error(self, error: SkipscopeError) -> None:
+        if self.verbose:
+            traceback.print_exception(error)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+
+    # -- progress
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """As the library reports it: what is done now, how much of it is done, how much there is."""
+        if what not in self._began:
+            if done >= total:
+                return
+            self._began[what] = time.monotonic()
+        if self._display is not None:
+            self._display.update(what, done, total)
+        if done >= total:
+            self._timed(what, self._began.pop(what))
+
+    @contextlib.contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Work that cannot be counted."""
+        began = time.monotonic()
+        if self._display is not None:
+            self._display.begin(what)
+        try:
+            yield
+        finally:
+            if self._display is not None:
+                self._display.end(what)
+        self._timed(what, began)
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Around imports of torch, which takes a Ctrl-C in the middle of them for a broken numpy: it counts when they
+        are done."""
+        pressed: list[int] = []
+        before = signal.getsignal(signal.SIGINT)
+        if deferred := before is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+        try:
+            with self.step("loading PyTorch"):
+                yield
+        finally:
+            if deferred:
+                signal.signal(signal.SIGINT, before)
+        if pressed:
+            raise KeyboardInterrupt
+
+    def _timed(self, what: str, began: float) -> None:
+        self.detail(f"{what}: {time.monotonic() - began:.1f} s")
+
+    # -- a command from its beginning to its end
+
+    @contextlib.contextmanager
+    def during(self, command: str, given: dict[str, Any]) -> Iterator[None]:
+        with _results_alone(self.quiet) as self._results:
+            try:
+                self._start(command, given)
+                began = time.monotonic()
+                yield
+                self._timed(f"{command} took", began)
+            finally:
+                self._stop()
+                self._results = None
+
+    def _start(self, command: str, given: dict[str, Any]) -> None:
+        if self.verbose:
+            self.detail(f"{_versions()}; in {os.getcwd()}")  # noqa: PTH109
+            settings = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+            self.detail(f"{command}: {settings}")
+        if not self.quiet and _is_terminal(sys.stderr):
+            from skipscope.cli.display import Display
+
+            self._display = Display()
+
+    def _stop(self) -> None:
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+
+talk = Talk()
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with -q and -v behind its own options, whose words go where they belong."""
+
+    @functools.wraps(function)
+    def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
+        talk.set(quiet, verbose)
+        with stopped_by_hand("interrupted"), talk.during(function.__name__.replace("_", " "), given):
+            function(**given)
+
+    # Typer reads a command's options from its signature.
+    signature = inspect.signature(function, eval_str=True)
+    more = {"quiet": Quiet, "verbose": Verbose}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in more.items()]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *parameters])  # type: ignore[attr-defined]
+    run.__annotations__ = {**inspect.get_annotations(function, eval_str=True), **more}
+    return run
+
+
+def help_without_command(context: typer.Context) -> None:
+    """A group of commands that is named alone."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(BAD_INPUT)
+
+
+@contextlib.contextmanager
+def stopped_by_hand(message: str) -> Iterator[None]:
+    """Ctrl-C is no error of the program: one line, and the exit code that shells use for it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        talk.say(message)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def _results_alone(quiet: bool) -> Iterator[TextIO]:
+    """Standard output, which nothing else reaches meanwhile: neither what Python code prints nor what compiled code
+    and child processes write to its descriptor."""
+    sys.stdout.flush()
+    elsewhere = _nowhere() if quiet else sys.stderr
+    with contextlib.ExitStack() as stack:
+        results = stack.enter_context(_own_descriptor(elsewhere)) if _descriptor(sys.stdout) == 1 else sys.stdout
+        stack.enter_context(contextlib.redirect_stdout(elsewhere))
+        if quiet:
+            stack.enter_context(contextlib.redirect_stderr(elsewhere))
+        yield results
+
+
+@contextlib.contextmanager
+def _own_descriptor(elsewhere: TextIO) -> Iterator[TextIO]:
+    stdout, target = sys.stdout, _descriptor(elsewhere)
+    results = open(os.dup(1), "w", encoding=stdout.encoding, errors=stdout.errors)  # noqa: PTH123, SIM115
+    if target is not None:
+        os.dup2(target, 1)
+    try:
+        yield results
+    finally:
+        os.dup2(results.fileno(), 1)
+        with contextlib.suppress(OSError):  # said already, by whoever wrote to it
+            results.close()
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+@functools.cache
+def _nowhere() -> TextIO:
+    """Never closed: a library may keep it as the place of its log."""
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    """One that can draw, and this process is the one to draw on it: of several that train together, the first."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and os.environ.get("RANK", "0") == "0"
+
+
+def _versions() -> str:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from skipscope import __version__
+
+    said = [f"skipscope {__version__}", f"Python {platform.python_version()}"]
+    for name in ("torch", "numpy", "torchvision"):
+        with contextlib.suppress(PackageNotFoundError):
+            said.append(f"{name} {version(name)}")
+    return ", ".join(said)
