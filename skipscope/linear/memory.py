@@ -40,7 +40,7 @@ def known_free_bytes(device: torch.device) -> int | None:
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """Lines `name number ...` of a file of the kernel by name; a number alone has the name "". Empty without the file."""
+    """Lines `name number ...` of a file of the kernel, by name; a number alone has the name "", no file no lines."""
     try:
         lines = [line.split() for line in Path(path).read_text().splitlines()]
     except OSError:

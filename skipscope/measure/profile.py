@@ -35,7 +35,7 @@ def profile(
     """Measure every unit at a batch of model inputs or a point; dimensions `unit` and `sample`.
 
     loss: a scalar function of the model's output for the gradients; without one they are those of the output along a
-    random direction of about unit length per sample, which says how gradients travel but not how large a loss makes them.
+    random direction of about unit length per sample, which says how gradients travel, not how large a loss makes them.
     """
     import xarray
 
