@@ -9,6 +9,7 @@ options   projection  projections where the shape changes, in place of zero-padd
           wK, nK      channels times K, divided by K
           cK          K paths (resnext)
           dK          paths of K channels in the first stage (resnext)
+          sK          K convolutions under each shortcut (preresnet); the depth is then 3 K n + 2
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ WORDS: dict[str, dict[str, Any]] = {
     "linear": {"activation": "linear"},
     "nonorm": {"batch_norm": False},
 }
-NUMBERS = {"w": "channels", "n": "channels", "c": "cardinality", "d": "group_width"}
+NUMBERS = {"w": "channels", "n": "channels", "c": "cardinality", "d": "group_width", "s": "shortcut_depth"}
 GRAMMAR = "FAMILY DEPTH - INPUT [- OPTION ...], for example resnet56-cifar or preresnet164-cifar-bottleneck"
 
 
@@ -73,7 +74,7 @@ def parse(name: str) -> dict[str, Any]:
             raise InputError(f"skipscope:{name}: '{option}' says {', '.join(meant)} a second time; leave one out")
         said |= meant
     options |= said
-    blocks_per_stage(options["depth"], options.get("block", "basic"))
+    blocks_per_stage(options["depth"], options.get("block", "basic"), options.get("shortcut_depth", 2))
     return {**options, "input_shape": shape}
 
 
@@ -116,6 +117,10 @@ def _option(name: str, family: str, option: str) -> dict[str, Any]:
                 f"skipscope:{name}: '{option}' does not divide the {CHANNELS[0]} channels of the first stage"
             )
         return {key: tuple(width // value for width in CHANNELS)}
+    if option.startswith("s"):
+        if family not in ("preresnet", "preplainnet"):
+            raise InputError(f"skipscope:{name}: {family} has blocks of a fixed length; '{option}' is for preresnet")
+        return {key: value}
     if "cardinality" not in FAMILIES[family]:
         raise InputError(f"skipscope:{name}: {family} has one path, so '{option}' has no meaning; use resnext")
     return {key: value}

@@ -33,6 +33,8 @@ class ResNet(nn.Module):
     the first stage and wider in the others as `channels` grow; None gives bottlenecks about the weights that they have
     with one path, and basic blocks paths as wide as the stage. activation: "linear" for none. stochastic_depth: the
     probability with which the last block's branch is left out in training; it falls linearly to the first block.
+    shortcut_depth: convolutions under one shortcut, of basic pre-activation blocks with one path; networks of one
+    depth that differ in it alone have the same number of weights (unless their shortcuts have some).
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class ResNet(nn.Module):
         input_channels: int = 3,
         classes: int = 10,
         stochastic_depth: float = 0.0,
+        shortcut_depth: int = 2,
     ) -> None:
         super().__init__()
         _one_of("block", block, sorted({name for name, _, _ in BLOCKS}))
@@ -68,7 +71,12 @@ class ResNet(nn.Module):
             raise InputError(f"ResNet: expected stochastic_depth from 0 to below 1, got {stochastic_depth}")
         if stochastic_depth and not skips:
             raise InputError("ResNet: stochastic_depth expected skips=True; without a skip nothing is left of a block")
-        count = blocks_per_stage(depth, block)
+        if shortcut_depth != 2 and (block != "basic" or not preactivation or cardinality > 1):
+            raise InputError(
+                f"ResNet: shortcut_depth={shortcut_depth} expected basic pre-activation blocks with one path; "
+                "give preactivation=True"
+            )
+        count = blocks_per_stage(depth, block, shortcut_depth)
         kind = BLOCKS[block, preactivation, cardinality > 1]
         if cardinality > 1 and group_width is None:
             group_width = channels[0] if block == "basic" else equal_cost_width(channels[0], cardinality)
@@ -94,6 +102,7 @@ class ResNet(nn.Module):
                     activation=activation,
                     cardinality=cardinality,
                     group_width=max(1, (group_width or 0) * width // channels[0]),
+                    convolutions=shortcut_depth,
                     survival=1 - stochastic_depth * (stage * count + index + 1) / (STAGES * count),
                 )
                 blocks.append(kind(plan))
@@ -135,9 +144,10 @@ class ResNet(nn.Module):
             nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity=self._gain)  # type: ignore[arg-type]
 
 
-def blocks_per_stage(depth: int, block: str = "basic") -> int:
+def blocks_per_stage(depth: int, block: str = "basic", shortcut_depth: int = 2) -> int:
     """How many blocks a stage of a network of `depth` layers has: the stem and the classifier are two of them."""
-    layers = STAGES * BLOCKS[block, False, False].layers
+    _at_least_one("shortcut_depth", shortcut_depth)
+    layers = STAGES * (shortcut_depth if block == "basic" else BLOCKS[block, False, False].layers)
     count, left = divmod(depth - 2, layers)
     if count < 1 or left:
         lower = max(count, 1) * layers + 2

@@ -246,3 +246,21 @@ def test_training_has_the_expectation_of_evaluation(shortcut: str) -> None:
     assert len(kept) / len(outcomes) == pytest.approx(0.7, abs=0.08)
     mean = 0.7 * kept[0] + 0.3 * skipped
     assert torch.allclose(mean, expected)
+
+
+@pytest.mark.parametrize("convolutions", [1, 2, 3, 4])
+def test_shortcuts_of_any_depth_have_the_same_weights_in_number(convolutions: int) -> None:
+    model = ResNet(38, channels=(4, 8, 16), preactivation=True, shortcut_depth=convolutions).eval()
+    usual = ResNet(38, channels=(4, 8, 16), preactivation=True)
+    assert len(ss.trace(model, torch.randn(2, 3, 8, 8)).units) == 36 // convolutions
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in usual.parameters())
+    assert sum("conv" in name for name, _ in model.stage2[1].named_children()) == convolutions
+
+
+def test_blocks_of_a_fixed_length_refuse_another_shortcut_depth() -> None:
+    with pytest.raises(InputError, match="shortcut_depth=3 expected basic pre-activation blocks"):
+        ResNet(20, shortcut_depth=3)
+    with pytest.raises(InputError, match=r"expected a depth of 12 n \+ 2"):
+        ResNet(20, preactivation=True, shortcut_depth=4)
+    with pytest.raises(InputError, match="shortcut_depth of at least 1"):
+        ResNet(20, preactivation=True, shortcut_depth=0)

@@ -39,6 +39,7 @@ class BlockPlan:
     activation: str = "relu"
     cardinality: int = 1
     group_width: int = 0  # channels of one path of this stage, where there is more than one
+    convolutions: int = 2  # on the branch, of a block that can have any number of them
     survival: float = 1.0
 
     def norm(self, channels: int) -> nn.Module:

@@ -7,6 +7,8 @@ of its own (the authors' and all common implementations). The identity and the z
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 
 from skipscope.models.blocks.block import Block, BlockPlan
@@ -35,17 +37,27 @@ class PreactivationBlock(Block):
 
 
 class Preactivation(PreactivationBlock):
-    """Two 3 x 3 convolutions. inner: the channels between them; by default those of the stage."""
+    """3 x 3 convolutions, two unless the plan says otherwise. inner: the channels between them; by default the stage's.
+
+    The number of convolutions under one shortcut is the shortcut depth of
+
+    S. Li, J. Jiao, Y. Han, T. Weissman: Demystifying ResNet, figure 9.
+    """
 
     def __init__(self, plan: BlockPlan, inner: int | None = None) -> None:
         super().__init__(plan)
-        after, inner = plan.width, inner or plan.width
-        self.norm1 = plan.norm(plan.before)
-        self.conv1 = nn.Conv2d(plan.before, inner, 3, plan.stride, padding=1, bias=False)
-        self.norm2 = plan.norm(inner)
-        self.conv2 = nn.Conv2d(inner, after, 3, padding=1, bias=False)
-        self.shortcut = plan.around(after, norm=False)
+        between = [inner or plan.width] * (plan.convolutions - 1)
+        channels = [plan.before, *between, plan.width]
+        for number, (entering, leaving) in enumerate(pairwise(channels), 1):
+            stride = plan.stride if number == 1 else 1
+            self.add_module(f"norm{number}", plan.norm(entering))
+            self.add_module(f"conv{number}", nn.Conv2d(entering, leaving, 3, stride, padding=1, bias=False))
+        self.convolutions = plan.convolutions
+        self.shortcut = plan.around(plan.width, norm=False)
 
     def rest(self, h: Tensor) -> Tensor:
-        h = self.activation(self.norm2(self.conv1(h)))
-        return self.conv2(h)
+        h = self.conv1(h)
+        for number in range(2, self.convolutions + 1):
+            norm, convolution = self.get_submodule(f"norm{number}"), self.get_submodule(f"conv{number}")
+            h = convolution(self.activation(norm(h)))
+        return h
