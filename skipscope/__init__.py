@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from skipscope import plot
     from skipscope.errors import InputError, SkipscopeError, TraceError
     from skipscope.inspection import Result, inspect, load
-    from skipscope.linear import Dense, Jacobian, Operator, verify
-    from skipscope.measure import law, profile, spectra, stability
+    from skipscope.linear import Dense, Hessian, Jacobian, Operator, verify
+    from skipscope.measure import curvature, law, profile, spectra, stability
     from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
     from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
 
@@ -22,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Dense",
+    "Hessian",
     "InputError",
     "Jacobian",
     "Operator",
@@ -35,6 +36,7 @@ __all__ = [
     "Trunk",
     "Unit",
     "condition_number",
+    "curvature",
     "eigs",
     "inertia",
     "inspect",
@@ -58,8 +60,8 @@ _HOMES = {
     for home, names in {
         "errors": "InputError SkipscopeError TraceError",
         "inspection": "Result inspect load",
-        "linear": "Dense Jacobian Operator verify",
-        "measure": "law profile spectra stability",
+        "linear": "Dense Hessian Jacobian Operator verify",
+        "measure": "curvature law profile spectra stability",
         "spectrum": "condition_number eigs inertia plan singular_values spectral_density svd",
         "trace": "Point Segment Span Stage Trunk Unit trace",
     }.items()

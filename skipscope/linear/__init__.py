@@ -1,7 +1,8 @@
-"""Linear operators: Jacobians of units, branches, stages and spans, and what can be made of them."""
+"""Linear operators: Jacobians of units, branches, stages and spans, Hessians, and what can be made of them."""
 
+from skipscope.linear.hessian import Hessian
 from skipscope.linear.jacobian import Jacobian, jacobian
 from skipscope.linear.operator import Dense, Operator
 from skipscope.linear.verify import Verification, verify
 
-__all__ = ["Dense", "Jacobian", "Operator", "Verification", "jacobian", "verify"]
+__all__ = ["Dense", "Hessian", "Jacobian", "Operator", "Verification", "jacobian", "verify"]

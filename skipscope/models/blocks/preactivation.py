@@ -56,8 +56,8 @@ class Preactivation(PreactivationBlock):
         self.shortcut = plan.around(plan.width, norm=False)
 
     def rest(self, h: Tensor) -> Tensor:
-        h = self.conv1(h)
-        for number in range(2, self.convolutions + 1):
-            norm, convolution = self.get_submodule(f"norm{number}"), self.get_submodule(f"conv{number}")
-            h = convolution(self.activation(norm(h)))
+        for number in range(1, self.convolutions + 1):
+            if number > 1:
+                h = self.activation(self.get_submodule(f"norm{number}")(h))
+            h = self.get_submodule(f"conv{number}")(h)
         return h

@@ -3,6 +3,7 @@
 from skipscope.report.figures.conditions import conditions
 from skipscope.report.figures.curves import curves, profile, training
 from skipscope.report.figures.export import save
+from skipscope.report.figures.hessian import hessian
 from skipscope.report.figures.law import law
 from skipscope.report.figures.noise import mean_shares, mixture_histograms, mixtures, shown_mixtures
 from skipscope.report.figures.projections import projections
@@ -15,6 +16,7 @@ __all__ = [
     "curves",
     "depth",
     "growth",
+    "hessian",
     "law",
     "mean_shares",
     "middle_units",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.views.conditions import state_conditions_view, weight_conditions_view
+from skipscope.report.views.curvature import curvature_view
 from skipscope.report.views.history import history_view
 from skipscope.report.views.law import law_view
 from skipscope.report.views.leading import leading_view
@@ -38,6 +39,7 @@ VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
     "verification": verification_view,
     "weight_conditions": weight_conditions_view,
     "state_conditions": state_conditions_view,
+    "curvature": curvature_view,
 }
 HEADINGS = {
     "history": "Training",
@@ -51,6 +53,7 @@ HEADINGS = {
     "verification": "Tests of the linearisation",
     "weight_conditions": "Conditioning of the weights",
     "state_conditions": "Conditioning of the states",
+    "curvature": "Curvature",
 }
 
 

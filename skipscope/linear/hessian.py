@@ -1,0 +1,362 @@
+"""The Hessian of a loss over a set of batches, with respect to a model's parameters.
+
+    L(theta) = (1/N) sum_b n_b loss_b(theta)   where each call of the loss gives its batch's mean
+    L(theta) = sum_b loss_b(theta)             where each call gives its batch's sum
+    H = d^2 L / d theta^2                      theta: the chosen parameters, flattened, in the order of the model
+
+A block of k vectors is one pass over the batches: forward mode over reverse mode, H V = d/de grad L(theta + e V) at
+e = 0, for all vectors at once by `vmap`, as many as fit in memory. Where an operation has no forward mode, or none
+under `vmap`, the gradient's graph is recorded and differentiated once more, vector by vector; `route` and `reason` say
+so. Both ways are compared when the operator is made (`agreement`), on the first batch and one random vector. One or two
+vectors take the second way wherever it works: measured on a CPU, it is up to twice as fast for them.
+
+The weights are copied, so that later training does not move the operator, and evaluated in any floating type. The model
+runs in evaluation mode with its random state, modes and gradients left as they were.
+
+Cost of a block: about 2 + 4 k gradients of the loss; memory of 4 times the gradient's graph for each vector at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import _pytree as pytree
+
+from skipscope.errors import InputError
+from skipscope.linear.memory import in_blocks
+from skipscope.linear.operator import Operator
+from skipscope.numerics import load_forward_mode, seed_of
+from skipscope.trace.inputs import Inputs
+from skipscope.trace.undisturbed import undisturbed, unwrapped
+
+Loss = Callable[[Any, Any], Tensor]
+Params = str | Sequence[str] | Callable[[str, nn.Parameter], bool] | None
+Reduction = Literal["mean", "sum"]
+Function = Callable[[Tensor], Tensor]  # the loss of a batch at the flattened parameters
+
+FORWARD = "forward over reverse"
+BACKWARD = "double backward, vector by vector"
+NARROW = 2  # vectors for which the set-up of forward mode costs more than it saves
+GRAPHS = 4  # graphs of the gradient's size that a vector needs at its peak
+
+
+class Hessian(Operator):
+    """One symmetric matrix: shape (1, p, p)."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batches: Any,
+        *,
+        params: Params = None,
+        reduction: Reduction | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """batches: pairs (input, target), an iterable that can be read again and again, or one pair.
+        params: names or prefixes of names, or a predicate of name and parameter; all that require gradients by default.
+        reduction: what the loss does with a batch; its own attribute of that name by default, else "mean".
+        dtype: the floating type to evaluate in; the model's own by default, but float32 for half precision."""
+        self.model, self.loss_function, self.batches = unwrapped(model), loss, checked_batches(batches)
+        self.params, self.reduction = params, checked_reduction(loss, reduction)
+        self.name = f"the Hessian of {type(self.model).__name__}"
+        chosen = chosen_parameters(self.model, params)
+        own = next(iter(chosen.values())).dtype
+        self.dtype = dtype or (own if own.itemsize >= 4 else torch.float32)
+        self.device = next(iter(chosen.values())).device
+        self.sizes = {name: parameter.shape for name, parameter in chosen.items()}
+        self.theta = torch.cat([parameter.detach().flatten().to(self.dtype) for parameter in chosen.values()])
+        self.shape = (1, len(self.theta), len(self.theta))
+        # A shared parameter has several names; `functional_call` binds them all to the chosen one.
+        taken = {id(parameter) for parameter in chosen.values()}
+        self._fixed = {n: self._converted(p).clone() for n, p in self.model.named_parameters() if id(p) not in taken}
+        self._buffers = {n: self._converted(b).clone() for n, b in self.model.named_buffers()}
+        self._survey(evaluated_elsewhere=self.dtype != own)
+        self.route, self.reason, self.agreement = self._choose_route()
+
+    # -- products
+
+    def _matmat(self, V: Tensor) -> Tensor:
+        total, samples = torch.zeros_like(V), 0
+        with undisturbed(self.model):
+            for function, count in self._functions():
+                samples += count
+                part = in_blocks(partial(self._product, function), V, self.bytes_per_vector)
+                total += self._weight(count) * part
+        if samples != self.samples:
+            raise InputError(f"batches gave {self.samples} samples at first and {samples} now; give the same each time")
+        return total
+
+    def _rmatmat(self, U: Tensor) -> Tensor:
+        return self._matmat(U)
+
+    def _product(self, function: Function, V: Tensor) -> Tensor:
+        both_work = not math.isnan(self.agreement)
+        if self.route == BACKWARD or (both_work and V.shape[2] <= NARROW):
+            return _double_backward(function, self.theta, V)
+        return _forward_over_reverse(function, self.theta, V)
+
+    def take(self, samples: Sequence[int]) -> Operator:
+        if list(samples) != [0]:
+            raise InputError(f"{self.name} is a single matrix, number 0; got {list(samples)}")
+        return self
+
+    def double(self) -> Operator:
+        if self.dtype == torch.float64:
+            return self
+        return Hessian(
+            self.model,
+            self.loss_function,
+            self.batches,
+            params=self.params,
+            reduction=self.reduction,
+            dtype=torch.float64,
+        )
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """A vector (p,), such as an eigenvector, by the names of the parameters."""
+        parts = vector.split([shape.numel() for shape in self.sizes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self.sizes.items(), parts, strict=True)}
+
+    # -- the loss
+
+    def _functions(self) -> Iterator[tuple[Function, int]]:
+        """The loss of every batch as a function of theta, and the batch's samples."""
+        for number, pair in enumerate(self.batches):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InputError(f"batch {number}: expected a pair (input, target), got {_described(pair)}")
+            inputs = Inputs.of(self.model, pair[0]).map(self._converted)
+            target = pytree.tree_map_only(Tensor, self._converted, pair[1])
+            counted = isinstance(target, Tensor) and target.dim() > 0
+            yield partial(self._evaluate, inputs, target), target.shape[0] if counted else inputs.batch
+
+    def _evaluate(self, inputs: Inputs, target: Any, theta: Tensor) -> Tensor:
+        buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}  # a forward pass may write to them
+        values = {**self._fixed, **buffers, **self.unflatten(theta)}
+        output = torch.func.functional_call(self.model, values, inputs.args, inputs.kwargs)
+        if not isinstance(self.loss_function, nn.Module):
+            return self.loss_function(output, target)
+        state = [*self.loss_function.named_parameters(), *self.loss_function.named_buffers()]
+        converted = {name: self._converted(tensor) for name, tensor in state}
+        return torch.func.functional_call(self.loss_function, converted, (output, target))
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        return tensor.detach().to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype)
+
+    def _weight(self, count: int) -> float:
+        return count / self.samples if self.reduction == "mean" else 1.0
+
+    # -- when it is made
+
+    def _survey(self, evaluated_elsewhere: bool) -> None:
+        """Loss, gradient, samples and the size of the gradient's graph, in one pass."""
+        theta = self.theta.clone().requires_grad_()
+        losses, gradients, counts, graph = [], torch.zeros_like(theta), [], 0
+        with undisturbed(self.model), torch.enable_grad():
+            for number, (function, count) in enumerate(self._functions()):
+                graph_of_batch = _GraphSize()
+                try:
+                    with saved_tensors_hooks(graph_of_batch.pack, lambda tensor: tensor):
+                        value = function(theta)
+                except RuntimeError as error:
+                    if not evaluated_elsewhere or isinstance(error, torch.OutOfMemoryError):
+                        raise
+                    raise InputError(
+                        f"{type(self.model).__name__} or its loss cannot be evaluated in {self.dtype} "
+                        f"({_first_line(error)}); give the model's own type as dtype="
+                    ) from error
+                self._check_loss(value, number)
+                share = count if self.reduction == "mean" else 1
+                gradients += share * torch.autograd.grad(value, theta)[0]
+                losses.append(share * value.item())
+                counts.append(count)
+                graph = max(graph, graph_of_batch.bytes)
+            if not counts:
+                raise InputError("batches is empty: expected at least one pair (input, target)")
+            if not isinstance(self.batches, list | tuple):
+                with torch.no_grad():
+                    again = [
+                        (count if self.reduction == "mean" else 1) * function(theta).item()
+                        for function, count in self._functions()
+                    ]
+                if not math.isclose(sum(again), sum(losses), rel_tol=1e-3):
+                    raise InputError(
+                        f"batches gave another loss when it was read again ({sum(again):g} after {sum(losses):g}); "
+                        "turn random augmentation off, or give a list of batches"
+                    )
+        self.samples, self.batch_count = sum(counts), len(counts)
+        parts = self.samples if self.reduction == "mean" else 1
+        self.loss, self.gradient = sum(losses) / parts, gradients / parts
+        self.bytes_per_vector = GRAPHS * (graph + theta.numel() * theta.element_size())
+
+    def _check_loss(self, value: Any, number: int) -> None:
+        if not isinstance(value, Tensor) or value.dim() > 0:
+            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(
+                f"batch {number}: expected the loss to be one number (a tensor of shape ()), got {got}; take the mean "
+                "or the sum over the batch and say which with reduction="
+            )
+        if not value.isfinite():
+            raise InputError(f"batch {number}: the loss is {value.item()}; check the weights and the batch")
+        if not value.requires_grad:
+            raise InputError(
+                f"batch {number}: the loss does not depend on the chosen parameters ({_listed(list(self.sizes))}); "
+                "look for detach() or no_grad() in the model or the loss"
+            )
+
+    def _choose_route(self) -> tuple[str, str, float]:
+        """The route, why not the other, and the relative difference of a product by both (NaN: only one works)."""
+        generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
+        probe = torch.randn(self.shape[:2], generator=generator, device="cpu").to(self.theta)[..., None]  # 1, p, 1
+        found: dict[str, Tensor] = {}
+        errors: dict[str, str] = {}
+        with undisturbed(self.model):
+            function, _ = next(self._functions())
+            for route, product in ((FORWARD, _forward_over_reverse), (BACKWARD, _double_backward)):
+                try:
+                    found[route] = product(function, self.theta, probe)
+                except torch.OutOfMemoryError:
+                    raise
+                except Exception as error:  # whatever it is, there may be the other route
+                    errors[route] = _first_line(error)
+        if not found:
+            raise InputError(
+                f"{self.name}: no second derivative, neither by {FORWARD} ({errors[FORWARD]}) nor by double backward "
+                f"({errors[BACKWARD]})"
+            )
+        if len(found) == 1:
+            return next(iter(found)), "; ".join(f"no {route}: {error}" for route, error in errors.items()), math.nan
+        scale = found[BACKWARD].norm().item()
+        difference = (found[FORWARD] - found[BACKWARD]).norm().item()
+        agreement = difference / scale if scale else difference
+        if agreement > torch.finfo(self.dtype).eps ** 0.5:
+            return BACKWARD, f"{FORWARD} gives a product that is off by {agreement:.1e}", agreement
+        return FORWARD, "", agreement
+
+
+# -- one batch
+
+
+def _forward_over_reverse(function: Function, theta: Tensor, V: Tensor) -> Tensor:
+    load_forward_mode()
+    gradient = torch.func.grad(function)
+
+    def product(v: Tensor) -> Tensor:
+        return torch.func.jvp(gradient, (theta,), (v,))[1]
+
+    return torch.func.vmap(product, in_dims=1, out_dims=1)(V[0])[None]  # 1, p, k
+
+
+def _double_backward(function: Function, theta: Tensor, V: Tensor) -> Tensor:
+    leaf = theta.clone().requires_grad_()
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(function(leaf), leaf, create_graph=True)
+    if not gradient.requires_grad:  # the loss is linear
+        return torch.zeros_like(V)
+    columns = [
+        torch.autograd.grad(gradient, leaf, v, retain_graph=True, materialize_grads=True)[0] for v in V[0].unbind(1)
+    ]
+    return torch.stack(columns, 1)[None]
+
+
+class _GraphSize:
+    """Bytes of the tensors that a graph keeps."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self._seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._seen.values())
+
+
+# -- options
+
+
+def chosen_parameters(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
+    """Those that are named, by name or prefix, or that a predicate picks; a shared one once, by its first name."""
+    # A shared parameter may be asked for by any of its names.
+    known = dict(model.named_parameters(remove_duplicate=False))
+    if not known:
+        raise InputError(f"{type(model).__name__} has no parameters, and so no curvature")
+    if params is None:
+        picked = [name for name, parameter in known.items() if parameter.requires_grad]
+        missing = "none of its parameters requires gradients; name some with params="
+    elif callable(params):
+        picked = [name for name, parameter in known.items() if params(name, parameter)]
+        missing = "params= picks none of its parameters"
+    else:
+        wanted = [params] if isinstance(params, str) else list(params)
+        for entry in wanted:
+            if not any(_under(name, entry) for name in known):
+                prefixes = {".".join(name.split(".")[:depth]) for name in known for depth in range(1, 9)}
+                near = difflib.get_close_matches(entry, sorted(prefixes), 3) or list(known)[:3]
+                raise InputError(
+                    f"{type(model).__name__} has no parameter or module {entry!r}; did you mean {', '.join(near)}?"
+                )
+        picked = [name for name in known if any(_under(name, entry) for entry in wanted)]
+        missing = "params=[] names none of its parameters"
+    chosen: dict[str, nn.Parameter] = {}
+    for name in picked:
+        if not any(known[name] is parameter for parameter in chosen.values()):
+            chosen[name] = known[name]
+    if not chosen or not sum(parameter.numel() for parameter in chosen.values()):
+        raise InputError(f"{type(model).__name__}: {missing}")
+    odd = [name for name, parameter in chosen.items() if not parameter.is_floating_point()]
+    if odd:
+        raise InputError(f"parameters {_listed(odd)} are not real floating-point numbers; leave them out with params=")
+    if len({parameter.device for parameter in chosen.values()}) > 1:
+        raise InputError("the chosen parameters are on several devices; move the model to one, or choose with params=")
+    return chosen
+
+
+def checked_batches(batches: Any) -> Iterable[Any]:
+    if isinstance(batches, tuple | list) and len(batches) == 2 and not isinstance(batches[1], tuple | list):
+        return [tuple(batches)]
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        raise InputError(f"expected pairs (input, target) as batches, got {_described(batches)}")
+    if iter(batches) is batches:
+        raise InputError(
+            f"batches is a {type(batches).__name__}, which can be read only once; give a list or a data loader"
+        )
+    return batches
+
+
+def checked_reduction(loss: Loss, reduction: str | None) -> Reduction:
+    if reduction not in (None, "mean", "sum"):
+        raise InputError(f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
+    own = {"batchmean": "mean"}.get(getattr(loss, "reduction", ""), getattr(loss, "reduction", None))
+    if own in ("mean", "sum") and reduction not in (None, own):
+        raise InputError(f"{type(loss).__name__} gives a batch's {own}, but reduction={reduction!r}; leave it out")
+    return "sum" if (reduction or own) == "sum" else "mean"
+
+
+def _under(name: str, entry: str) -> bool:
+    return name == entry or name.startswith(f"{entry}.")
+
+
+def _described(thing: Any) -> str:
+    length = f" of length {len(thing)}" if isinstance(thing, tuple | list) else ""
+    return (
+        f"a tensor of shape {tuple(thing.shape)}" if isinstance(thing, Tensor) else f"a {type(thing).__name__}{length}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:200]
