@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
+from skipscope.models.shortcut_hessian import ShortcutHessian, shortcut_hessian
+from skipscope.models.shortcut_loss import Moments, Samples, loss_and_gradient
+from skipscope.models.shortcuts import ShortcutNet, ShortcutSpec, initial_weights
 from skipscope.models.source import Source, resolve
 
-__all__ = ["ResNet", "Source", "build", "resolve"]
+__all__ = [
+    "Moments",
+    "ResNet",
+    "Samples",
+    "ShortcutHessian",
+    "ShortcutNet",
+    "ShortcutSpec",
+    "Source",
+    "build",
+    "initial_weights",
+    "loss_and_gradient",
+    "resolve",
+    "shortcut_hessian",
+]

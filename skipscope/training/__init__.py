@@ -1,9 +1,21 @@
 """Training the networks that are measured."""
 
+from skipscope.training.ensemble import Ensemble, Member, grid, member_weights, train_ensemble
 from skipscope.training.evaluation import accuracy
 from skipscope.training.history import History
 from skipscope.training.hooks import At
 from skipscope.training.loop import train
 from skipscope.training.settings import Settings
 
-__all__ = ["At", "History", "Settings", "accuracy", "train"]
+__all__ = [
+    "At",
+    "Ensemble",
+    "History",
+    "Member",
+    "Settings",
+    "accuracy",
+    "grid",
+    "member_weights",
+    "train",
+    "train_ensemble",
+]
