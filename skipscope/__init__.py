@@ -77,8 +77,6 @@ class _Package(ModuleType):
             return import_module(_MODULES[name])
         if name not in _HOMES:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        if _HOMES[name] == "skipscope.trace":
-            import_module("skipscope.linear")  # gives units, stages and spans their Jacobians
         value = getattr(import_module(_HOMES[name]), name)
         setattr(self, name, value)
         return value
@@ -87,6 +85,8 @@ class _Package(ModuleType):
         # `trace` is a function and also the folder it lives in. When the folder is first imported, from anywhere, the
         # import system binds it to this name; the public name stays the function's.
         if name in _HOMES and isinstance(value, ModuleType):
+            if name == "trace":
+                import_module("skipscope.linear")  # gives units, stages and spans their Jacobians
             return
         super().__setattr__(name, value)
 

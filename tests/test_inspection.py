@@ -78,7 +78,7 @@ def test_it_is_saved_read_again_and_drawn(result: Result, tmp_path: Path) -> Non
     again = ss.load(tmp_path / "run")
     assert set(again.datasets) == set(result.datasets)
     xarray.testing.assert_equal(again["spectra"], result["spectra"])
-    for name in ("scree", "proportions", "profile", "law"):
+    for name in ("scree", "proportions", "profile", "growth"):
         assert again.plot(name).data
     with pytest.raises(InputError, match="there is no figure 'alignment'"):
         again.plot("alignment")

@@ -2,11 +2,12 @@
 version and completion answer at once.
 
 Results go to standard output and everything else to standard error (`skipscope.cli.talk`). A `SkipscopeError` becomes
-one line and exit code 2; any other exception is a bug and keeps its traceback.
+one line and exit code 2; any other exception is a bug, and ends with its traceback and exit code 70.
 """
 
 from __future__ import annotations
 
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
 from skipscope.cli.report import report
 from skipscope.cli.study import study
-from skipscope.cli.talk import BAD_INPUT, DONE, INTERRUPTED, Quiet, Verbose, help_without_command, talk
+from skipscope.cli.talk import BAD_INPUT, BUG, DONE, INTERRUPTED, Quiet, Verbose, help_without_command, talk
 from skipscope.cli.train import train
 from skipscope.cli.units import units
 from skipscope.errors import InputError, SkipscopeError
@@ -26,6 +27,7 @@ Exit codes:
   0    done
   1    a claim is not reproduced, with --strict
   2    bad input: the line on standard error says what was expected
+  70   a bug, with its traceback
   130  interrupted
 """
 
@@ -79,6 +81,9 @@ def main() -> None:
         code = BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except Exception:  # a bug, told apart from a claim that failed
+        traceback.print_exc()
+        code = BUG
     raise SystemExit(code if isinstance(code, int) else DONE)
 
 

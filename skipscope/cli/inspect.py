@@ -79,7 +79,7 @@ def inspect(
         "source": {
             "model": model,
             **source.to_dict(),
-            **_inputs(weights, data, normalise, input_shape, text, samples, dtype),
+            **_inputs(model, weights, data, normalise, input_shape, text, samples, dtype),
         },
         "budget": seconds,
         "trunk": trunk.to_dict(),
@@ -107,6 +107,7 @@ def inspect(
 
 
 def _inputs(
+    model: str,
     weights: Path | None,
     data: str | None,
     normalise: str,
@@ -125,7 +126,8 @@ def _inputs(
     elif input_shape is not None:
         words = f"{samples} random inputs of shape {input_shape}"
     else:
-        words = "the example of the model's own factory, or random inputs of the model's usual shape"
+        own = ".py:" in model  # such a factory gives an example, or --input-shape must be there
+        words = "the example that its factory gives" if own else f"{samples} random inputs of the model's usual shape"
     return {
         "input": words,
         "normalise": normalise if data is not None else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,8 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where to put it: for a comparison in place of comparison.html, for one run as a copy."
+            metavar="FILE",
+            help="The page to write, and nothing else; by default report.html in the run's folder, or comparison.html.",
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
@@ -30,14 +30,12 @@ def report(
 
     Example: skipscope report runs/D.law-quick runs/D.law-full --out law.html --open
     """
-    if len(runs) == 1:
-        written = _one(runs[0], out)
-    else:
-        with talk.loading():
-            from skipscope.report import write_comparison
+    with talk.loading():
+        from skipscope.report import write_page, write_report
 
-        with talk.step("comparing"):
-            written = write_comparison(runs, out or COMPARISON)
+    with talk.step("writing the report" if len(runs) == 1 else "comparing"):
+        alone = len(runs) == 1 and out is None
+        written = write_report(runs[0]) if alone else write_page(runs, out or COMPARISON)
     talk.result(document({"report": str(written), "runs": [str(run) for run in runs]}) if as_json else str(written))
     if show:
         import webbrowser
@@ -45,16 +43,3 @@ def report(
         address = written.resolve().as_uri()
         if not webbrowser.open(address):
             talk.say(f"no browser could be opened; the page is at {address}")
-
-
-def _one(run: Path, out: Path | None) -> Path:
-    with talk.loading():
-        from skipscope.report import write_report
-        from skipscope.runs import write_whole
-
-    with talk.step("writing the report"):
-        written = write_report(run)
-    if out is None:
-        return written
-    write_whole(out, lambda path: shutil.copyfile(written, path))
-    return out

@@ -30,8 +30,8 @@ Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Versions, settings and times; the traceback of an error.")
 ]
 
-# Exit codes; the last two as shells have them: 128 + the signal's number.
-DONE, CLAIM_FAILED, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
+# Exit codes: that of a bug is what sysexits.h calls it; the last two as shells have them, 128 + the signal's number.
+DONE, CLAIM_FAILED, BAD_INPUT, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
 
 
 class Talk:

@@ -45,7 +45,7 @@ class Result:
         return {name: picture.figure for view in views(self.datasets) for name, picture in view.figures.items()}
 
     def plot(self, name: str) -> Any:
-        """A figure by its name or the end of it: "scree", "proportions", "profile", "law"."""
+        """A figure by its name or the end of it: "scree", "proportions", "profile", "growth"."""
         figures = self.figures
         found = [own for own in figures if own == name] or [own for own in figures if own.endswith(f"-{name}")]
         if not found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipscope.report.trunk_map import trunk_maps
@@ -22,7 +23,7 @@ VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "inconclusive")
 @dataclass(frozen=True)
 class Content:
     title: str
-    label: str  # short, to tell runs apart
+    path: Path
     facts: Mapping[str, str]  # what was measured, on what, with what
     summary: str  # a paragraph
     notes: tuple[str, ...]
@@ -35,10 +36,12 @@ class Content:
 def content_of(saved: SavedRun) -> Content:
     datasets = {name: saved.dataset(name) for name in saved.names}
     views = views_by_measure(datasets)
-    sentences = [sentence for view in views.values() for sentence in view.sentences]
+    # Whether the Jacobians are right comes before what they say.
+    spoken = sorted(views, key=lambda measure: measure != "verification")
+    sentences = [sentence for measure in spoken for sentence in views[measure].sentences]
     return Content(
         f"skipscope: {saved.record['what']}",
-        saved.path.resolve().name,
+        saved.path,
         facts(saved.record, _networks(datasets.values())),
         " ".join([*_state(saved), *(sentence[:1].upper() + sentence[1:] for sentence in sentences)]),
         tuple(saved.record.get("notes", ())),
@@ -58,7 +61,8 @@ def _networks(datasets: Iterable[xarray.Dataset]) -> str:
 
 
 def facts(record: Mapping[str, Any], networks: str) -> dict[str, str]:
-    source: dict[str, Any] = record["parameters"].get("source", {})
+    source = record["parameters"].get("source", {})
+    source = source if isinstance(source, Mapping) else {}
     weights = [name.removeprefix("weights ") for name in record.get("inputs", {}) if name.startswith("weights ")]
     data = [name.removeprefix("data ") for name in record.get("inputs", {}) if name.startswith("data ")]
     found = {
@@ -66,7 +70,7 @@ def facts(record: Mapping[str, Any], networks: str) -> dict[str, str]:
         "weights": str(source.get("weights", "")) or ", ".join(weights),
         "data": str(source.get("input", "")) or ", ".join(data),
         "preset": str(record.get("preset") or ""),
-        "seed": str(record.get("seed", "")),
+        "seed": "" if record.get("seed") is None else str(record["seed"]),
         "device": str(record.get("device", "")),
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "made": _when(record),
@@ -75,10 +79,11 @@ def facts(record: Mapping[str, Any], networks: str) -> dict[str, str]:
 
 
 def _when(record: Mapping[str, Any]) -> str:
-    start, end = str(record["start"]), record.get("end")
-    if not end:
+    start, end = str(record.get("start", "")), str(record.get("end", ""))
+    try:
+        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    except (TypeError, ValueError):  # not finished, or written by hand
         return start
-    seconds = (datetime.fromisoformat(str(end)) - datetime.fromisoformat(start)).total_seconds()
     return f"{start}, in {seconds:.0f} s" if seconds < 120 else f"{start}, in {seconds / 60:.0f} minutes"
 
 
@@ -87,6 +92,8 @@ def _state(saved: SavedRun) -> list[str]:
     lines = []
     if saved.record["status"] != "finished":
         lines.append(f"This run is not complete: its status is '{saved.record['status']}'.")
+    if saved.missing:
+        lines.append(f"Missing from the folder: {', '.join(saved.missing)}.")
     if saved.changed:
         lines.append(f"Not as the run wrote them: {', '.join(saved.changed)}.")
     verdicts = [decision.verdict for decision in saved.claims]

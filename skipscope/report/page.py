@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from skipscope.report.content import Content
-from skipscope.report.table import Table
+from skipscope.report.trunk_map import naturally
 from skipscope.report.views import HEADINGS, Picture
 
 TEMPLATE = "page.html.jinja"
@@ -38,18 +39,30 @@ def page(contents: Sequence[Content]) -> str:
     loader = environment.loader
     assert loader is not None
     style, script = (Markup(loader.get_source(environment, name)[0]) for name in ("report.css", "report.js"))
-    title = contents[0].title if len(contents) == 1 else f"skipscope: {', '.join(one.label for one in contents)}"
+    labels = told_apart([one.path for one in contents])
+    title = contents[0].title if len(contents) == 1 else f"skipscope: {', '.join(labels)}"
     return environment.get_template(TEMPLATE).render(
         title=title,
         runs=contents,
+        labels=labels,
         claims=_claims(contents),
         sections=_sections(contents),
-        maps=[{"run": one.label, "maps": one.maps} for one in contents if one.maps],
+        maps=[{"run": label, "maps": one.maps} for label, one in zip(labels, contents, strict=True) if one.maps],
         plotly=Markup(get_plotlyjs()),
         style=style,
         script=script,
         policy=POLICY,
     )
+
+
+def told_apart(paths: Sequence[Path]) -> list[str]:
+    """The last parts of the runs' paths, as many as it takes for no two to be the same."""
+    whole = [path.resolve().parts for path in paths]
+    for count in range(1, max(map(len, whole)) + 1):
+        labels = ["/".join(parts[-count:]) for parts in whole]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{paths[place]} ({place + 1})" for place in range(len(paths))]  # one run twice
 
 
 def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
@@ -59,7 +72,7 @@ def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
         for claim in content.claims:
             row = rows.setdefault(claim["id"], {**claim, "results": [None] * len(contents)})
             row["results"][place] = {**claim, "measured": in_words(claim["measured"])}
-    return sorted(rows.values(), key=lambda row: (row["id"][0], int(row["id"][1:])))
+    return sorted(rows.values(), key=lambda row: naturally(row["id"]))
 
 
 def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
@@ -73,16 +86,12 @@ def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
             {name: _picture(picture, content) for name, picture in view.figures.items()} if view else {}
             for view, content in zip(views, contents, strict=True)
         ]
-        tables = [{_kind(table): table for table in view.tables} if view else {} for view in views]
+        tables = [dict(enumerate(view.tables)) if view else {} for view in views]  # titles hold the networks' names
         found.append({"id": measure, "heading": heading, "pictures": _rows(pictures), "tables": _rows(tables)})
     return found
 
 
-def _kind(table: Table) -> str:
-    return table.title
-
-
-def _rows(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _rows(columns: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(name for column in columns for name in column))
     return [{"name": name, "cells": [column.get(name) for column in columns]} for name in names]
 

@@ -27,16 +27,13 @@ def write_report(path: Path | str) -> Path:
         return run.write_text("report.html", page([content]))
 
 
-def write_comparison(paths: Sequence[Path | str], out: Path | str = "comparison.html") -> Path:
-    """Write one page with several runs side by side; the run folders are not touched."""
-    if len(paths) < 2:
-        raise InputError(f"expected two run folders or more to compare, got {len(paths)}")
+def write_page(paths: Sequence[Path | str], out: Path | str) -> Path:
+    """One page with the report of a run, or of several side by side; the run folders are not touched."""
     out = Path(out)
     if out.is_dir():
-        raise InputError(f"{out}: expected the name of a file to write, got a folder; try {out / 'comparison.html'}")
-    contents = [content_of(load_run(path)) for path in paths]
-    text = page(contents)
-    write_whole(out, lambda temporary: temporary.write_text(text))
+        raise InputError(f"{out}: expected the name of a file to write, got a folder; try {out / 'report.html'}")
+    text = page([content_of(load_run(path)) for path in paths])
+    write_whole(out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return out
 
 

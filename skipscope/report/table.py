@@ -31,11 +31,13 @@ class Table:
 
 
 def number(value: float) -> str:
-    """A whole number to a million in full, others to three digits; a dash where there is nothing."""
+    """A whole number to a million in full, others to three digits, six near 1; a dash where there is nothing."""
     if math.isnan(value):
         return "-"
     if abs(value) <= 1e6 and value == round(value):
         return str(round(value))
+    if 0 < abs(value - 1) < 5e-3:
+        return f"{value:.6g}"  # what is near 1 is not 1
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 or math.isinf(value) else f"{value:.1e}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -20,17 +21,27 @@ if TYPE_CHECKING:
 
 def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) -> list[dict[str, Any]]:
     """One entry a network of which there are numbers unit by unit, large networks first."""
-    numbers: dict[str, list[UnitNumbers]] = {}
+    numbers: dict[str, dict[str, UnitNumbers]] = {}
     curves: dict[str, list[UnitCurves]] = {}
     for view in views:
         for one in view.numbers:
-            known = numbers.setdefault(one.network, [])
-            if one.title not in [other.title for other in known]:
-                known.append(one)
+            known = numbers.setdefault(one.network, {})
+            known[one.title] = _merged(known[one.title], one) if one.title in known else one
         for drawn in view.curves:
             curves.setdefault(drawn.network, []).append(drawn)
-    maps = [_map(name, found, curves.get(name, []), datasets) for name, found in numbers.items()]
+    maps = [_map(name, list(found.values()), curves.get(name, []), datasets) for name, found in numbers.items()]
     return sorted(maps, key=lambda one: -len(one["units"]))
+
+
+def _merged(first: UnitNumbers, second: UnitNumbers) -> UnitNumbers:
+    """Of one measure, from two datasets; where both have a unit, the first one's number."""
+    new = {name: value for name, value in second.values.items() if name not in first.values}
+    return replace(
+        first,
+        values={**first.values, **new},
+        unsure=first.unsure | (second.unsure & new.keys()),
+        words={**second.words, **first.words},
+    )
 
 
 def _map(
@@ -59,17 +70,17 @@ def _units(network: str, numbers: list[UnitNumbers], datasets: Mapping[str, xarr
     """All that some measure knows, in the order of the longest list of them; with stage and skip, where known."""
     order = max((list(one.values) for one in numbers), key=len)
     others = {name for one in numbers for name in one.values} - set(order)
-    order += sorted(others, key=_naturally)
+    order += sorted(others, key=naturally)
     known: dict[str, dict[str, Any]] = {}
     for data in datasets.values():
         if str(data.attrs.get("network", "")) == network and "unit" in data.dims and "stage" in data.coords:
             skips = data["skip"].values if "skip" in data.coords else [""] * data.sizes["unit"]
             for name, stage, skip in zip(data["unit"].values, data["stage"].values, skips, strict=True):
                 known.setdefault(str(name), {"stage": int(stage), "skip": str(skip)})
-    return [{"name": name, **known.get(name, {"stage": 0, "skip": ""})} for name in order]
+    return [{"name": name, **known.get(name, {"stage": None, "skip": ""})} for name in order]
 
 
-def _naturally(name: str) -> list[Any]:
+def naturally(name: str) -> list[Any]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -79,6 +90,7 @@ def _drawn(one: UnitCurves, unit: str) -> dict[str, Any]:
         "x": one.x,
         "y": one.y,
         "logarithmic": one.logarithmic,
+        "about": one.about,
         "curves": [_curve(curve) for curve in one.of[unit]],
     }
 

@@ -53,9 +53,13 @@ def read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{file.parent} is no run folder: it has no {file.name}") from error
+        folder = file.parent
+        why = (
+            f"it has no {file.name}" if folder.is_dir() else "it is a file" if folder.exists() else "it does not exist"
+        )
+        raise InputError(f"{folder} is no run folder: {why}; expected a folder that skipscope wrote") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        raise InputError(f"{file} cannot be read: {error}; it is damaged, so run the command again") from error
 
 
 def kind(value: Any) -> str:

@@ -25,6 +25,7 @@ class SavedRun:
     claims: tuple[Decision, ...]
     names: tuple[str, ...]  # of its datasets
     changed: tuple[str, ...] = ()  # files whose content is not what the run wrote
+    missing: tuple[str, ...] = ()  # files that the run wrote and that are gone
 
     def dataset(self, name: str) -> xarray.Dataset:
         if name not in self.names:
@@ -44,6 +45,7 @@ def load_run(path: Path | str) -> SavedRun:
         _claims(path / "claims.json"),
         tuple(name.removeprefix("data/").removesuffix(".nc") for name in names),
         tuple(name for name in files if digest(path / name) != record["hashes"][name]),
+        tuple(name for name in record["hashes"] if name not in files),
     )
 
 

@@ -9,6 +9,8 @@ from skipscope.errors import InputError
 from skipscope.runs import Claim
 from skipscope.studies.a.claims import CLAIMS as A
 from skipscope.studies.b.claims import CLAIMS as B
+from skipscope.studies.b.theorem1 import THEOREM1
+from skipscope.studies.b.theorem2 import THEOREM2
 from skipscope.studies.c.claims import CLAIMS as C
 from skipscope.studies.d.claims import CLAIMS as D
 from skipscope.studies.d.law import LAW
@@ -22,7 +24,18 @@ from skipscope.studies.d.verify import VERIFY
 from skipscope.studies.study import Study
 
 CLAIMS: tuple[Claim, ...] = (*A, *B, *C, *D)
-STUDIES: tuple[Study, ...] = (VERIFY, LAW, SPECTRA, PROPORTIONS, PERTURBATIONS, PROJECTIONS, SCALING, NOISE)
+STUDIES: tuple[Study, ...] = (
+    THEOREM2,
+    THEOREM1,
+    VERIFY,
+    LAW,
+    SPECTRA,
+    PROPORTIONS,
+    PERTURBATIONS,
+    PROJECTIONS,
+    SCALING,
+    NOISE,
+)
 PAPERS = tuple(sorted({claim.paper for claim in CLAIMS}))
 
 

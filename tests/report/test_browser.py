@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+import xarray
 
 from skipscope.demo import demo
 from skipscope.inspection.result import load
-from skipscope.report import write_comparison, write_report
+from skipscope.report import write_page, write_report
+from skipscope.runs import RunFolder
 from skipscope.studies import run_studies
 from tests.report.test_page import saved
 
@@ -179,8 +182,36 @@ def test_everything_can_be_reached_with_the_keyboard(opened: Opened) -> None:
     seen = set()
     for _ in range(40):
         page.keyboard.press("Tab")
-        seen.add(page.evaluate("() => document.activeElement.id || document.activeElement.className.split(' ')[0]"))
+        seen.add(page.evaluate("() => document.activeElement.id || document.activeElement.classList[0] || ''"))
     assert {"jump", "theme", "cell", "csv"} <= seen
+
+
+def test_a_legend_answers_to_the_keyboard(opened: Opened) -> None:
+    page = opened.page
+    drawn(page, "spectra-scree").locator(".legendtoggle").first.press("Enter")
+    read = "() => document.querySelector('.plot[data-name=\"spectra-scree\"]').data.map(trace => trace.visible)"
+    hidden = page.evaluate(read)
+    assert hidden.count("legendonly") == len(hidden) / 2  # one of two samples, in every panel
+    page.locator("#theme").click()
+    assert page.evaluate(read) == hidden  # and stays so
+
+
+def test_infinite_numbers_are_words_in_the_csv(browser: Any, tmp_path: Path) -> None:
+    data = xarray.Dataset(
+        {
+            "condition": ("state", [3.0, numpy.inf]),
+            "condition_status": ("state", ["finite", "infinite"]),
+            "condition_rank": ("state", [4, 3]),
+        },
+        {"state": ["a", "exit of a"]},
+        {"measure": "state_conditions"},
+    )
+    with RunFolder(tmp_path / "run", "study") as run:
+        run.write_dataset("states", data)
+    opened = Opened(browser, write_report(tmp_path / "run"))
+    rows = downloaded(opened.page, opened.page.locator("figure button.csv"))
+    assert [row[3] for row in rows[1:]] == ["3", "", "infinite"]
+    opened.close()
 
 
 def test_on_paper_everything_is_drawn(opened: Opened, tmp_path: Path) -> None:
@@ -218,7 +249,7 @@ def test_a_study_opens(browser: Any, tmp_path: Path) -> None:
 
 def test_two_runs_side_by_side(browser: Any, run: Path, tmp_path: Path) -> None:
     other = saved(tmp_path / "other", network="another net")
-    opened = Opened(browser, write_comparison([run, other], tmp_path / "both.html"))
+    opened = Opened(browser, write_page([run, other], tmp_path / "both.html"))
     page = opened.page
     assert page.locator(".trunk").count() == 2
     pair = page.locator('.plot[data-name="spectra-scree"]')

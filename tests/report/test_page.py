@@ -11,7 +11,10 @@ import pytest
 
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
-from skipscope.report import write_comparison, write_report
+from skipscope.report import write_page, write_report
+from skipscope.report.page import told_apart
+from skipscope.report.trunk_map import trunk_maps
+from skipscope.report.views import UnitNumbers, View
 from skipscope.runs import RunFolder
 from skipscope.studies.registry import CLAIMS
 from tests.report.synthetic import noise_data, scaling_data, spectra_data, stability_data
@@ -119,19 +122,49 @@ def test_claims_stand_in_the_table_and_under_their_pictures(text: str) -> None:
 def test_two_runs_side_by_side(tmp_path: Path) -> None:
     first, second = saved(tmp_path / "first", decided=True), saved(tmp_path / "second", network="another net")
     before = {file: file.stat().st_mtime_ns for file in first.rglob("*")}
-    text = write_comparison([first, second], tmp_path / "out" / "both.html").read_text()
+    text = write_page([first, second], tmp_path / "out" / "both.html").read_text()
     assert {file: file.stat().st_mtime_ns for file in first.rglob("*")} == before
     assert text.count("<figcaption>") == 18
     assert "skipscope: first, second" in text
     assert len(re.findall(r'class="trunk"', text)) == 2
 
 
-def test_a_comparison_needs_two_runs_and_a_file(tmp_path: Path) -> None:
-    run = saved(tmp_path / "run")
-    with pytest.raises(InputError, match="two run folders or more"):
-        write_comparison([run])
+def test_a_page_is_a_file(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="got a folder"):
-        write_comparison([run, run], tmp_path)
+        write_page([run, run], tmp_path)
+
+
+def test_runs_are_told_apart_by_their_paths() -> None:
+    assert told_apart([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]
+    assert told_apart([Path("a/run"), Path("b/other")]) == ["run", "other"]
+    assert told_apart([Path("a"), Path("a")]) == ["a (1)", "a (2)"]
+
+
+def test_a_dataset_that_is_gone_or_not_what_it_says(tmp_path: Path) -> None:
+    path = saved(tmp_path / "run")
+    (path / "data" / "noise.nc").unlink()
+    assert "Missing from the folder: data/noise.nc." in write_report(path).read_text()
+    with RunFolder(tmp_path / "odd", "study") as run:
+        run.write_dataset("spectra", spectra_data().drop_vars("largest"))
+    with pytest.raises(InputError, match=r"data/spectra: not what datasets of the kind 'spectra' are like .*largest"):
+        write_report(tmp_path / "odd")
+
+
+@pytest.mark.parametrize(("key", "value"), [("start", "long ago"), ("end", 7), ("parameters", {"source": "a text"})])
+def test_records_that_were_written_by_hand(tmp_path: Path, key: str, value: object) -> None:
+    path = saved(tmp_path / "run")
+    record = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**record, key: value}))
+    assert "skipscope: study" in write_page([path], tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_numbers_of_one_measure_from_two_datasets_are_merged() -> None:
+    first = UnitNumbers("net", "largest", {"a": 1.0, "b": 2.0}, unsure=frozenset({"b"}))
+    second = UnitNumbers("net", "largest", {"b": 9.0, "c": 3.0}, unsure=frozenset({"b", "c"}), words={"c": "odd"})
+    (one,) = trunk_maps({}, [View(numbers=[first]), View(numbers=[second])])
+    assert [unit["name"] for unit in one["units"]] == ["a", "b", "c"]
+    assert one["measures"][0]["values"] == [1.0, 2.0, 3.0]
+    assert one["measures"][0]["unsure"] == [False, True, True]
 
 
 def test_a_run_that_is_not_complete_says_so(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_settings_are_changed_by_key_in_their_own_type() -> None:
     [
         ("D.lwa", "did you mean D.law"),
         ("Z", "no study 'Z'"),
-        ("B", "no study of paper B yet"),
+        ("C", "no study of paper C yet"),
         ("b.norms", "not there"),
     ],
 )

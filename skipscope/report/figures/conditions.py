@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import look, named_ticks, names_of, styled
+from skipscope.report.figures.style import GREY, look, named_ticks, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -49,12 +49,16 @@ def conditions(dataset: xarray.Dataset) -> Any:
                 mode="markers",
                 name=style["name"],
                 marker={**style["marker"], "symbol": "triangle-up"},
+                meta={"y": [_statuses(dataset, key)[k] for k in numpy.flatnonzero(beyond)]},
                 hovertemplate="%{text}<extra></extra>",
             )
     figure.update_xaxes(**named_ticks(names))
     figure.update_yaxes(type="log", exponentformat="power", title_text="condition number")
     if not all(which.all() for which in finite.values()):
-        figure.add_hline(y=ceiling, line={"width": 1, "dash": "dot"}, annotation_text="not finite")
+        figure.add_hline(y=ceiling, line={"color": GREY, "width": 1, "dash": "dot"})
+        # Annotations of a logarithmic axis are placed by the logarithm.
+        corner = {"x": 1, "xref": "paper", "xanchor": "right", "y": numpy.log10(ceiling), "yanchor": "bottom"}
+        figure.add_annotation(text="not finite", showarrow=False, **corner)
     return styled(figure, height=420)
 
 

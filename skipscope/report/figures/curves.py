@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from skipscope.report.figures.style import LOGARITHMIC_FROM, look, networks_in, styled
+from skipscope.report.figures.style import LOGARITHMIC_FROM, look, named_ticks, names_of, networks_in, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -49,20 +49,27 @@ def curves(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str], *,
             if bool(curve.isnull().all()):
                 continue
             lowest, highest = min(lowest, float(curve.min())), max(highest, float(curve.max()))
+            by_name = along == "unit"  # names as numbers, as in a Sequential, are names
             figure.add_scatter(
-                x=dataset[along].values,
+                x=list(range(dataset.sizes[along])) if by_name else dataset[along].values,
                 y=curve.values,
+                text=names_of(dataset, along) if by_name else None,
                 showlegend=name not in labelled and len(datasets) > 1,
                 mode="lines+markers",
                 **look(name, place, size=8),
-                hovertemplate=f"{name}<br>{along} %{{x}}: %{{y:.6g}}<extra></extra>",
+                hovertemplate=f"{name}<br>{'%{text}' if by_name else f'{along} %{{x}}'}: %{{y:.6g}}<extra></extra>",
                 row=row,
                 col=column,
             )
             labelled.add(name)
         if lowest > 0 and highest > LOGARITHMIC_FROM * lowest:
             figure.update_yaxes(type="log", exponentformat="power", row=row, col=column)
-    figure.update_xaxes(tickangle=-45 if along == "unit" else 0, title_text="" if along == "unit" else along)
+    if along == "unit":
+        figure.update_xaxes(
+            **named_ticks(names_of(max(datasets.values(), key=lambda data: data.sizes["unit"]), "unit"))
+        )
+    else:
+        figure.update_xaxes(title_text=along)
     return styled(figure, height=300 * rows + 60)
 
 
@@ -82,5 +89,9 @@ def _side_by_side(
     import xarray
 
     named = networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets
-    there = {key: title for key, title in panels.items() if any(key in data for data in named.values())}
+    there = {key: title for key, title in panels.items() if any(_measured(data, key) for data in named.values())}
     return curves(named, there, along=along)
+
+
+def _measured(dataset: xarray.Dataset, key: str) -> bool:
+    return key in dataset and not bool(dataset[key].isnull().all())

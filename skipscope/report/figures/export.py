@@ -13,6 +13,7 @@ PICTURES = ("png", "svg", "pdf", "jpg", "webp")
 def save(figure: Any, path: Path | str, *, width: int = 1100, scale: float = 2) -> Path:
     """Write a figure as .png, .svg or .pdf (the extra `export` must be installed) or as an .html page of its own."""
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.suffix.removeprefix(".").lower()
     if kind == "html":
         figure.write_html(path, include_plotlyjs=True, config={"displaylogo": False})

@@ -19,7 +19,8 @@ def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
     if isinstance(datasets, xarray.Dataset):
         datasets = {"": datasets}
     figure = go.Figure()
-    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": GREY, "width": 1}, showlegend=False)
+    only = {"showlegend": False, "hoverinfo": "skip", "meta": {"drawn": "only"}}  # no data
+    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": GREY, "width": 1}, **only)
     seen: list[str] = []
     for name, data in datasets.items():
         network = str(data.attrs.get("network", name))

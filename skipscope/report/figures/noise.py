@@ -39,6 +39,7 @@ def mixtures(dataset: xarray.Dataset) -> Any:
                 showlegend=panel == 0 and line == 0,
                 line={"color": GREY, "width": 1},
                 opacity=0.7,
+                meta={"series": str(unit)},
                 hovertemplate=f"{unit}<br>t = %{{x:.3g}}: %{{y:.4f}}<extra></extra>",
                 **here,
             )
@@ -82,6 +83,7 @@ def mixture_histograms(dataset: xarray.Dataset, unit: str | None = None) -> Any:
             figure.add_bar(
                 x=dataset["bin"].values,
                 y=counts.sel(mixture=mixture).isel(t=place).values,
+                meta={"panel": f"t = {float(dataset['t'].values[place]):g}"},
                 name=mixture,
                 legendgroup=mixture,
                 showlegend=column == 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from skipscope.report.figures.spectra import middle_units
+from skipscope.report.figures.spectra import known_units, middle_units
 from skipscope.report.figures.style import GREY, look, styled, thinned
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def plateau(dataset: xarray.Dataset, units: Sequence[str] | None = None) -> Any:
     """
     from plotly.subplots import make_subplots
 
-    units = middle_units(dataset) if units is None else units
+    units = middle_units(dataset) if units is None else known_units(dataset, units)
     alphas = [float(alpha) for alpha in dataset["alpha"].values]
     figure = make_subplots(1, len(units), subplot_titles=list(units), shared_yaxes=True, horizontal_spacing=0.03)
     labelled: set[int] = set()
@@ -37,6 +37,7 @@ def plateau(dataset: xarray.Dataset, units: Sequence[str] | None = None) -> Any:
                     y=values[shown],
                     showlegend=place not in labelled,
                     mode="lines",
+                    meta={"series": f"alpha = {alpha:g}, sample {sample}"},
                     **look(f"alpha = {alpha:g}", place, width=2 if sample == 0 else 1),
                     hovertemplate=(
                         f"alpha = {alpha:g}, sample {sample}<br>share %{{x:.3f}}, value %{{y:.6g}}<extra></extra>"

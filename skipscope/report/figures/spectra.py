@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from skipscope.errors import InputError
 from skipscope.report.figures.style import (
     COLOURS,
     GREY,
@@ -39,7 +41,7 @@ def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logari
     from plotly.subplots import make_subplots
 
     networks = networks_in(dataset)
-    shown_units = list(units) if units is not None else middle_units(dataset)
+    shown_units = middle_units(dataset) if units is None else known_units(dataset, units)
     titles = [marked(dataset, unit) for unit in shown_units]
     figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.03)
     for panel, unit in enumerate(shown_units):
@@ -71,12 +73,29 @@ def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logari
     return styled(figure, height=420)
 
 
+def units_of(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Without whole stages."""
+    return dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
+
+
+def known_units(dataset: xarray.Dataset, units: Sequence[str]) -> list[str]:
+    known = names_of(dataset, "unit")
+    for unit in units:
+        if unit not in known:
+            near = difflib.get_close_matches(unit, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            raise InputError(f"there is no unit '{unit}' in the dataset{hint}")
+    if not units:
+        raise InputError("expected at least one unit to draw, got none")
+    return list(units)
+
+
 def middle_units(dataset: xarray.Dataset) -> list[str]:
     """A middle unit of each stage, then whole stages, as many as fit side by side."""
     names = names_of(dataset, "unit")
     if "stage" not in dataset.coords:
         return names[:PANELS]
-    units = dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
+    units = units_of(dataset)
     middle = []
     for stage in sorted({int(stage) for stage in units["stage"].values}):
         members = names_of(units.isel(unit=(units["stage"] == stage).values), "unit")
@@ -100,7 +119,7 @@ def proportions(dataset: xarray.Dataset) -> Any:
             hovertemplate=f"%{{x}}<br>{title}: %{{y:.4f}}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
-    figure.update_xaxes(tickangle=-45)
+    figure.update_xaxes(tickangle=-45, type="category")
     figure.update_yaxes(title_text="share of singular values", range=[0, 1])
     return styled(figure, height=420)
 
@@ -112,7 +131,7 @@ def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
     """
     import plotly.graph_objects as go
 
-    units = dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
+    units = units_of(dataset)
     names = names_of(units, "unit")
     along = "rank" if "rank" in units.dims else "index"
     values = units["value"].isel({along: slice(0, k)}).median("sample").transpose(along, "unit").values
@@ -123,7 +142,7 @@ def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
         figure.add_scatter(
             x=list(range(len(names))),
             y=row,
-            text=names,
+            text=[marked(units, name) for name in names],
             mode="lines+markers",
             name=f"s{place + 1}",
             line={"color": COLOURS[0] if first else COLOURS[5], "width": 2.5 if first else 1},

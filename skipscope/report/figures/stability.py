@@ -37,6 +37,7 @@ def growth(dataset: xarray.Dataset) -> Any:
                 showlegend=panel == 0 and line == 0,
                 line={"color": GREY, "width": 1},
                 opacity=0.6,
+                meta={"series": f"image {dataset['sample'].values[image]}"},
                 hovertemplate=f"image {dataset['sample'].values[image]}<br>%{{text}}<br>RMS %{{y:.3g}}<extra></extra>",
                 **here,
             )
@@ -51,7 +52,7 @@ def growth(dataset: xarray.Dataset) -> Any:
             **here,
         )
         for place in stage_boundaries(dataset):
-            figure.add_vline(x=place, line={"color": "#555555", "width": 1, "dash": "dot"}, **here)
+            figure.add_vline(x=place, line={"color": GREY, "width": 1, "dash": "dot"}, **here)
     figure.update_xaxes(**named_ticks([_short(state) for state in states]))
     figure.update_yaxes(type="log", exponentformat="power")
     figure.update_yaxes(title_text="RMS of the perturbation", row=1, col=1)
@@ -91,6 +92,7 @@ def prediction(dataset: xarray.Dataset) -> Any:
                 text=units,
                 mode="lines+markers",
                 showlegend=panel == 0,
+                meta={"panel": f"{kind}: medians", "series": f"{title} growth"},
                 **look(title, place, size=7),
                 hovertemplate=f"%{{text}}<br>{title} growth %{{y:.4g}}<extra></extra>",
                 row=1,
@@ -124,7 +126,8 @@ def _add_points(figure: Any, data: xarray.Dataset, panel: int) -> None:
             **here,
         )
     diagonal, line = list(_span(data)), {"color": GREY, "width": 1}
-    figure.add_scatter(x=diagonal, y=diagonal, mode="lines", line=line, showlegend=False, hoverinfo="skip", **here)
+    only = {"showlegend": False, "hoverinfo": "skip", "meta": {"drawn": "only"}}  # no data
+    figure.add_scatter(x=diagonal, y=diagonal, mode="lines", line=line, **only, **here)
 
 
 def shown_images(dataset: xarray.Dataset) -> list[int]:

@@ -54,11 +54,32 @@
   const draw = (element, figure) => {
     library();
     drawn.set(element, figure);
-    const layout = { ...inTheme(figure.layout), template: template(isDark()) };
+    // What the reader zoomed into and hid stays so when the theme changes.
+    const layout = { ...inTheme(figure.layout), template: template(isDark()), uirevision: "keep" };
     if (element.clientWidth < NARROW) {
       layout.annotations = (layout.annotations || []).map((one) => ({ ...one, font: { ...one.font, size: 10 } }));
     }
-    return Plotly.react(element, inTheme(figure.data), layout, CONFIG);
+    const data = inTheme(figure.data);
+    (element.data || []).forEach((old, k) => { if (data[k] && old.visible) data[k].visible = old.visible; });
+    return Plotly.react(element, data, layout, CONFIG).then(() => reachable(element));
+  };
+  const reachable = (element) => {
+    // Entries of a legend answer to the keyboard too.
+    const groups = [...new Set(element.data.filter((trace) => trace.showlegend !== false && trace.name)
+      .map((trace) => trace.legendgroup || trace.name))];
+    element.querySelectorAll(".legendtoggle").forEach((entry, k) => {
+      if (entry.hasAttribute("tabindex") || !groups[k]) return;
+      entry.setAttribute("tabindex", "0");
+      entry.setAttribute("role", "button");
+      entry.setAttribute("aria-label", `show or hide ${groups[k]}`);
+      entry.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        const members = element.data.flatMap((trace, at) => ((trace.legendgroup || trace.name) === groups[k] ? [at] : []));
+        const hidden = element.data[members[0]].visible === "legendonly";
+        Plotly.restyle(element, { visible: hidden ? true : "legendonly" }, members).then(() => reachable(element));
+      });
+    });
   };
   const contentOf = (element) => JSON.parse(element.nextElementSibling.textContent);
   const drawOnce = (element) => { if (!drawn.has(element)) draw(element, contentOf(element)); };
@@ -111,11 +132,12 @@
   };
   const plain = (text) => String(text).replace(/<br>/g, ", ").replace(/<[^>]*>/g, "");
   const cell = (value) => {
-    const text = value == null ? "" : plain(value);
+    const text = value == null || Number.isNaN(value) ? "" : plain(value);
     return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   };
   const axisOf = (layout, trace, letter) => layout[(trace[`${letter}axis`] || letter).replace(letter, `${letter}axis`)] || {};
   const panelOf = (layout, trace) => {
+    if (trace.meta && trace.meta.panel) return trace.meta.panel;
     // Subplot titles are annotations; the one above this trace's axes is its panel.
     const [x, y] = ["x", "y"].map((letter) => axisOf(layout, trace, letter).domain || [0, 1]);
     const middle = (x[0] + x[1]) / 2;
@@ -136,8 +158,10 @@
     const grid = figure.data.some((trace) => trace.type === "heatmap");
     if (grid) rows[0].push("value");
     for (const trace of figure.data) {
-      const [x, y, z, text] = [trace.x, trace.y, trace.z, trace.text].map(decoded);
-      const start = [panelOf(figure.layout, trace), trace.name || ""];
+      const meta = trace.meta || {};
+      if (meta.drawn === "only") continue; // a diagonal, say
+      const [x, y, z, text] = [trace.x, meta.y || trace.y, trace.z, trace.text].map(decoded);
+      const start = [panelOf(figure.layout, trace), meta.series || trace.name || ""];
       if (trace.type === "heatmap") {
         z.forEach((row, i) => [...row].forEach((value, j) => {
           rows.push([...start, x.length ? x[j] : j, y.length ? y[i] : i, "", value]);
@@ -227,7 +251,7 @@
       const ends = there.length ? [low, high].map((end) => short(one.logarithmic ? 10 ** end : end)) : ["", ""];
       const stops = CIVIDIS.map((rgb) => `rgb(${rgb})`).join(",");
       const bar = make("i", { style: `background: linear-gradient(to right, ${stops})` });
-      scale.replaceChildren(ends[0], bar, ends[1] + (one.logarithmic ? " (logarithmic)" : ""));
+      scale.replaceChildren(ends[0], bar, ends[1] + (one.logarithmic && there.length ? " (logarithmic)" : ""));
     };
     const scale = make("span", { class: "scale" });
 
@@ -237,14 +261,15 @@
       panel.hidden = k === null;
       if (k === null) return;
       const unit = map.units[k];
-      const rows = map.measures.map((one) => make("tr", {},
+      const rows = map.measures.filter((one) => one.values[k] !== null || one.words[k]).map((one) => make("tr", {},
         make("td", { class: "word" }, one.title), make("td", {}, valueText(one, k))));
       const numbers = make("div", {}, make("table", {}, make("tbody", {}, ...rows)));
       const figures = make("div", {});
+      panel.querySelectorAll(".small").forEach((element) => drawn.delete(element));
       panel.replaceChildren(
         make("h3", {}, `${unit.name}${unit.skip ? `, skip: ${unit.skip}` : ""}`),
         make("div", { class: "columns" }, numbers, figures));
-      for (const one of map.curves[unit.name] || []) figures.append(...small(one));
+      for (const one of map.curves[unit.name] || []) figures.append(...small(one), make("p", { class: "note" }, one.about));
       if (!figures.childElementCount) figures.append("No curves of this unit were measured.");
     };
     const small = (one) => {
@@ -275,19 +300,24 @@
       return [element, make("div", { class: "picks" }, ...switches, data)];
     };
 
-    const stageName = (stage) => {
-      // What the names of its units have in common, where they have something in common: layer3, stage1, blocks.
-      const names = map.units.filter((unit) => unit.stage === stage).map((unit) => unit.name);
-      const prefix = names[0].split(".").slice(0, -1).join(".");
-      return prefix && names.every((name) => name.startsWith(`${prefix}.`)) ? prefix : `stage ${stage}`;
+    const common = (stage) => {
+      // What the names of a stage's units have in common: layer3, stage1, blocks; empty where that is nothing.
+      const names = map.units.filter((unit) => unit.stage === stage).map((unit) => unit.name.split("."));
+      const length = Math.min(...names.map((parts) => parts.length - 1));
+      let shared = 0;
+      while (shared < length && names.every((parts) => parts[shared] === names[0][shared])) shared += 1;
+      return names[0].slice(0, shared).join(".");
     };
+    const stageName = (stage) => common(stage) || (stage === null ? "no stage" : `stage ${stage}`);
     const build = () => {
       const groups = new Map();
       map.units.forEach((unit, k) => {
         if (!groups.has(unit.stage)) groups.set(unit.stage, make("div", { class: "cells" }));
-        const name = unit.name.replace(/^.*?(\d+\.\d+|[^.]+)$/, "$1");
+        const prefix = common(unit.stage);
+        const name = prefix ? unit.name.slice(prefix.length + 1) : unit.name;
+        const changed = unit.skip && unit.skip !== "identity" && unit.skip !== "none";
         const element = make("button",
-          { type: "button", class: `cell ${unit.skip}`, "aria-pressed": "false", tabindex: k ? -1 : 0 },
+          { type: "button", class: changed ? "cell changed" : "cell", "aria-pressed": "false", tabindex: k ? -1 : 0 },
           make("b", {}, name), make("span", {}));
         element.addEventListener("click", () => { focus(k); show(chosen === k ? null : k); });
         groups.get(unit.stage).append(element);
@@ -300,6 +330,7 @@
           map = maps[k];
           measure = Math.max(0, map.measures.findIndex((one) => one.title === title));
           build();
+          picks.querySelector("select").focus();
         });
         select.querySelector("select").value = maps.indexOf(map);
         picks.append(select);

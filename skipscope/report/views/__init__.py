@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from skipscope.errors import InputError
 from skipscope.report.views.conditions import state_conditions_view, weight_conditions_view
 from skipscope.report.views.curvature import curvature_view
 from skipscope.report.views.history import history_view
@@ -19,6 +20,7 @@ from skipscope.report.views.profile import profile_view
 from skipscope.report.views.scaling import scaling_view
 from skipscope.report.views.spectra import spectra_view
 from skipscope.report.views.stability import stability_view
+from skipscope.report.views.theory import small_weights_view, zero_weights_view
 from skipscope.report.views.verification import verification_view
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
 
@@ -40,6 +42,8 @@ VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
     "weight_conditions": weight_conditions_view,
     "state_conditions": state_conditions_view,
     "curvature": curvature_view,
+    "theory_zero_weights": zero_weights_view,
+    "theory_small_weights": small_weights_view,
 }
 HEADINGS = {
     "history": "Training",
@@ -54,6 +58,8 @@ HEADINGS = {
     "weight_conditions": "Conditioning of the weights",
     "state_conditions": "Conditioning of the states",
     "curvature": "Curvature",
+    "theory_zero_weights": "The loss at zero weights",
+    "theory_small_weights": "Small weights that interpolate",
 }
 
 
@@ -64,7 +70,13 @@ def views_by_measure(datasets: Mapping[str, xarray.Dataset]) -> dict[str, View]:
     for measure, view in VIEWS.items():
         of_kind = {name: data for name, data in ordered.items() if data.attrs.get("measure") == measure}
         if of_kind:
-            found[measure] = view(of_kind)
+            try:
+                found[measure] = view(of_kind)
+            except (IndexError, KeyError, ValueError) as error:
+                raise InputError(
+                    f"data/{', data/'.join(of_kind)}: not what datasets of the kind '{measure}' are like "
+                    f"({type(error).__name__}: {error}); measure again, or remove them"
+                ) from error
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import hessian
 from skipscope.report.table import Table, number, with_error
-from skipscope.report.views.view import Picture, View, network_of, spoken_of, titles
+from skipscope.report.views.view import Picture, View, named, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -32,11 +32,12 @@ COLUMNS = {
 
 
 def curvature_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    named = titles("Curvature", datasets)
+    headings = titles("Curvature", datasets)
     figures = {
-        f"{name}-hessian": Picture(CAPTION.format(title=named[name]), hessian(data)) for name, data in datasets.items()
+        f"{name}-hessian": Picture(CAPTION.format(title=headings[name]), hessian(data))
+        for name, data in datasets.items()
     }
-    rows = [[network_of(name, data), *(_cell(data, key) for key in COLUMNS)] for name, data in datasets.items()]
+    rows = [[network, *(_cell(data, key) for key in COLUMNS)] for network, data in named(datasets).items()]
     table = Table("Curvature", ["network", *COLUMNS.values()], rows, ABOUT)
     return View([table], figures, [_sentence(*one) for one in spoken_of(datasets)])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import training
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, network_of
+from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, named
 
 if TYPE_CHECKING:
     import xarray
@@ -17,20 +17,20 @@ ABOUT = "Values after the last epoch; seconds of training in all."
 
 
 def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    by_network = named(datasets)
     rows = [
         [
-            network_of(name, data),
+            network,
             str(data.sizes["epoch"]),
             str(data.attrs["status"]),
             *(number(float(data[key][-1])) if key in data else "-" for key in COLUMNS),
             number(float(data["seconds"].sum())),
         ]
-        for name, data in datasets.items()
+        for network, data in by_network.items()
     ]
     table = Table("Training", ["network", "epochs", "status", *COLUMNS.values(), "seconds"], rows, ABOUT, names=3)
-    named = {network_of(name, data): data for name, data in datasets.items()}
-    picture = Picture("Training, epoch by epoch.", training(named))
-    sentences = [_sentence(name, data) for name, data in list(named.items())[:SPOKEN_OF]]
+    picture = Picture("Training, epoch by epoch.", training(by_network))
+    sentences = [_sentence(name, data) for name, data in list(by_network.items())[:SPOKEN_OF]]
     return View([table], {"history": picture}, sentences)
 
 

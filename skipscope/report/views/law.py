@@ -22,6 +22,7 @@ CAPTION = (
     "Singular values that are exactly 1: counted against proved, as shares of n, one point a unit and sample. The law "
     "says that no point lies below the diagonal, and that points right of 0 generically lie on it."
 )
+NOTHING = "The exact law predicts no singular values of 1 here: too many inner ReLUs are active, or there are none."
 COLUMNS = {
     "size": "n",
     "inactive": "z",
@@ -36,24 +37,28 @@ COLUMNS = {
 
 
 def law_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    tables = [_summary(datasets), _units(datasets)]
+    informative = sum(int((data["generic"] == 1).sum()) for data in datasets.values())
+    if not informative:
+        return View(tables, sentences=[NOTHING])
     picture = Picture(CAPTION, law(datasets), of_study(next(iter(datasets)), "law", "D.law"))
-    return View([_summary(datasets), _units(datasets)], {"law": picture}, [_sentence(datasets)])
+    return View(tables, {"law": picture}, [_sentence(datasets, informative)])
 
 
-def _sentence(datasets: Mapping[str, xarray.Dataset]) -> str:
-    pairs = sum(int(data["size"].notnull().sum()) for data in datasets.values())
+def _sentence(datasets: Mapping[str, xarray.Dataset], informative: int) -> str:
     violated = sum(int(data["violated"].any("bound").sum()) for data in datasets.values())
-    held = "holds in every one" if not violated else f"is contradicted in {violated}"
+    held = "nothing contradicts it" if not violated else f"{counted(violated, 'pair')} CONTRADICT it"
     return (
-        f"The exact law of the spectrum was put to the test on {counted(pairs, 'pair')} of unit and sample and {held}."
+        f"The exact law predicts singular values of exactly 1 in {counted(informative, 'pair')} of unit and sample, "
+        f"and {held}."
     )
 
 
 def _summary(datasets: Mapping[str, xarray.Dataset]) -> Table:
     """One row a network, which may be spread over several datasets."""
     counts: dict[str, list[int]] = {}
-    for name, data in datasets.items():
-        row = counts.setdefault(network_of(name, data), [0, 0, 0, 0])
+    for data in datasets.values():
+        row = counts.setdefault(network_of(data), [0, 0, 0, 0])
         generic = data["generic"] == 1
         equal = generic & (data["ones"] == data["ones_at_least"])
         found = (data["size"].notnull(), generic, equal, data["violated"].any("bound"))
@@ -66,11 +71,11 @@ def _summary(datasets: Mapping[str, xarray.Dataset]) -> Table:
 
 def _units(datasets: Mapping[str, xarray.Dataset]) -> Table:
     rows = []
-    for name, data in datasets.items():
+    for data in datasets.values():
         means = data[list(COLUMNS)].mean("sample")
         for unit in data["unit"].values:
             here = means.sel(unit=unit)
             remark = str(data["reason"].sel(unit=unit).item()) or str(data["skip"].sel(unit=unit).item())
-            rows.append([network_of(name, data), str(unit), remark, *(mean_count(float(here[key])) for key in COLUMNS)])
+            rows.append([network_of(data), str(unit), remark, *(mean_count(float(here[key])) for key in COLUMNS)])
     columns = ["network", "unit", "skip, or why there is no law", *COLUMNS.values()]
     return Table("The exact law, unit by unit", columns, rows, "Means over the samples.", names=3)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth
-from skipscope.report.figures.style import converged, marked, names_of
+from skipscope.report.figures.style import UNSURE, converged, marked, names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View, counted, spoken_of, titles
 
@@ -67,7 +67,8 @@ def _curves(data: xarray.Dataset) -> UnitCurves:
     for unit in names_of(data, "unit"):
         rows = data["value"].sel(unit=unit).transpose("sample", "rank").values
         ranks = list(range(1, rows.shape[1] + 1))
-        found[unit] = [Curve(f"sample {sample}", ranks, row) for sample, row in enumerate(rows)]
+        mark = "" if converged(data, unit) else UNSURE
+        found[unit] = [Curve(f"sample {sample}{mark}", ranks, row) for sample, row in enumerate(rows)]
     network = str(data.attrs.get("network", ""))
     return UnitCurves(network, "Leading singular values", "rank", "singular value", found)
 
@@ -76,6 +77,6 @@ def _sentence(words: str, data: xarray.Dataset) -> str:
     largest = data["value"].isel(rank=0).mean("sample")
     where = names_of(data, "unit")[int(largest.values.argmax())]
     unsure = [name for name in names_of(data, "unit") if not converged(data, name)]
-    text = f"{words}the largest singular value of {counted(data.sizes['unit'], 'unit')} is "
+    text = f"{words}the largest singular value of {counted(data.sizes['unit'], 'unit')} too large for all of them is "
     text += f"{number(float(largest.max()))}, in {where}."
     return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")

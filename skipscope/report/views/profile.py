@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import profile
 from skipscope.report.table import Table, number, with_error
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, network_of, spoken_of, titles
+from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -31,7 +32,7 @@ def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables = [_table(title, datasets[name]) for name, title in titles("Profile", datasets).items()]
     figures = {}
     for group in _with_the_same_units(datasets):
-        networks = {network_of(name, data): data for name, data in group.items()}
+        networks = named(group)
         title = titles("Profile", group)[next(iter(group))] if len(group) == 1 else f"Profiles of {', '.join(networks)}"
         figures[next(iter(group))] = Picture(f"{title}: unit by unit; medians over the samples.", profile(networks))
     sentences = [_sentence(words, data) for words, data in spoken_of(datasets)]
@@ -76,11 +77,15 @@ def _sentence(words: str, dataset: xarray.Dataset) -> str:
     parts = []
     for key, what in (("state_rms", "the state's size (RMS)"), ("gradient_rms", "the gradient's")):
         first, last = float(medians[key][0]), float(medians[key][-1])
+        if math.isnan(first) or math.isnan(last):
+            continue
         parts.append(f"{what} goes from {number(first)} at the first unit to {number(last)} at the last")
+    if not parts:
+        return f"{words}neither states nor gradients have a finite size."
     text = f"{words}{', '.join(parts)}"
-    if "branch_over_skip" in medians:
-        ratio = medians["branch_over_skip"].median("unit")
-        text += f"; a branch is {number(float(ratio))} times as large as its skip in the middle unit"
+    ratio = float(medians["branch_over_skip"].median("unit")) if "branch_over_skip" in medians else math.nan
+    if math.isfinite(ratio):
+        text += f"; a branch is {number(ratio)} times as large as its skip (median over the units)"
     return f"{text}."
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth, proportions, scree
-from skipscope.report.figures.style import SHOWN_POINTS, converged, marked, names_of, thinned
+from skipscope.report.figures.spectra import units_of
+from skipscope.report.figures.style import SHOWN_POINTS, UNSURE, converged, marked, names_of, thinned
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Curve,
@@ -36,9 +37,9 @@ COLUMNS = {
     "share_below": "(0,.99)",
     "share_zero": "zero",
     "zeros": "zeros",
-    "zeros_at_least": "proved",
+    "zeros_at_least": "zeros proved",
     "ones": "ones",
-    "ones_at_least": "proved",
+    "ones_at_least": "ones proved",
 }
 MAPPED = {
     "largest": "largest singular value",
@@ -47,6 +48,7 @@ MAPPED = {
     "share_zero": "share of singular values 0",
     "mean": "mean singular value",
 }
+NO_ZEROS = "A logarithmic axis has no place for zeros."
 SHOWN_OF_A_UNIT = 200  # values of a curve in the map of the trunk
 
 
@@ -77,11 +79,6 @@ def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
 
 
-def units_of(dataset: xarray.Dataset) -> xarray.Dataset:
-    """Without whole stages."""
-    return dataset.isel(unit=(dataset["kind"] == "unit").values) if "kind" in dataset.coords else dataset
-
-
 def _stars(dataset: xarray.Dataset) -> str:
     return "" if bool(dataset["converged"].all()) else " * marks spectra whose bounds are above the accuracy asked for."
 
@@ -109,9 +106,12 @@ def _curves(dataset: xarray.Dataset) -> UnitCurves:
         for sample in range(dataset.sizes["sample"]):
             values = dataset["value"].sel(unit=name).isel(sample=sample).dropna("index").values
             shown = thinned(len(values), SHOWN_OF_A_UNIT)
-            found[name].append(Curve(f"sample {sample}", [k + 1 for k in shown], values[shown]))
+            sure = bool(dataset["converged"].sel(unit=name).isel(sample=sample))
+            label = f"sample {sample}" if sure else f"sample {sample}{UNSURE}"
+            found[name].append(Curve(label, [k + 1 for k in shown], values[shown]))
     network = str(dataset.attrs.get("network", ""))
-    return UnitCurves(network, "Singular values", "rank", "singular value", found)
+    about = f"Curves with more than {SHOWN_OF_A_UNIT} values are drawn through {SHOWN_OF_A_UNIT} of them. {NO_ZEROS}"
+    return UnitCurves(network, "Singular values", "rank", "singular value", found, about=about)
 
 
 def _sentence(words: str, dataset: xarray.Dataset) -> str:
@@ -121,11 +121,11 @@ def _sentence(words: str, dataset: xarray.Dataset) -> str:
     where = str(units["unit"].values[int(largest.values.argmax())])
     unsure = [name for name in names_of(dataset, "unit") if not converged(dataset, name)]
     text = (
-        f"{words}in {counted(units.sizes['unit'], 'unit')}, at {counted(dataset.sizes['sample'], 'sample')}, on "
-        "average "
-        f"{float(means['share_near_one'].mean()):.0%} of the singular values lie within 1 % of 1, "
+        f"{words}of all singular values of {counted(units.sizes['unit'], 'unit')}, at "
+        f"{counted(dataset.sizes['sample'], 'sample')}, on average {float(means['share_near_one'].mean()):.0%} "
+        "lie within 1 % of 1, "
         f"{float(means['share_above'].mean()):.0%} above and {float(means['share_zero'].mean()):.0%} are zero; the "
-        f"largest is {number(float(largest.max()))}, in {where}."
+        f"largest of them is {number(float(largest.max()))}, in {where}."
     )
     return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")
 

@@ -111,13 +111,17 @@ def _curves(data: xarray.Dataset) -> UnitCurves:
 
 def _sentence(words: str, data: xarray.Dataset) -> str:
     total = (data["rms"].isel(state=-1) / data["rms"].isel(state=0)).median("sample")
-    parts = [f"{number(float(total.sel(kind=kind)))}-fold ({kind})" for kind in names_of(data, "kind")]
+    factors = {kind: float(total.sel(kind=kind)) for kind in names_of(data, "kind")}
+    parts = [f"{number(factor)} ({kind})" for kind, factor in factors.items() if numpy.isfinite(factor)]
+    if not parts:
+        return f"{words}perturbations of the input do not reach the last unit."
+    text = f"{words}from the first unit to the last, a perturbation of the input is multiplied by {', '.join(parts)}"
+    text += f", medians of {_images(data)}"
     ratio = _ratio(data).values
-    middle = float(numpy.median(ratio[numpy.isfinite(ratio)])) if numpy.isfinite(ratio).any() else float("nan")
-    return (
-        f"{words}from the first unit to the last, a perturbation of the input grows {', '.join(parts)}, medians of "
-        f"{_images(data)}; the linearisation predicts {middle:.2f} times the growth that happens."
-    )
+    ratio = ratio[numpy.isfinite(ratio)]
+    if ratio.size:
+        text += f"; the linearisation predicts {float(numpy.median(ratio)):.2f} times the growth that happens"
+    return f"{text}."
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:

@@ -32,4 +32,10 @@ def verification_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         ]
         columns = ["unit", "passed", "seen", "slope of r0", "slope of r1", "adjoint error"]
         tables.append(Table(title, columns, rows, ABOUT, names=3))
-    return View(tables)
+    total = sum(data.sizes["unit"] for data in datasets.values())
+    wrong = sum(int((data["passed"] == 0).sum()) for data in datasets.values())
+    if wrong:
+        sentence = f"{wrong} of {total} Jacobians FAILED the derivative or the adjoint test: distrust what follows."
+    else:
+        sentence = f"All {total} Jacobians passed the derivative and the adjoint test."
+    return View(tables, sentences=[sentence])

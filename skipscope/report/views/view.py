@@ -53,6 +53,7 @@ class UnitCurves:
     y: str
     of: Mapping[str, Sequence[Curve]]
     logarithmic: str = ""  # axes that start so: "x", "y", "xy"
+    about: str = ""  # what the reader must know
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,18 @@ class View:
     curves: Sequence[UnitCurves] = ()
 
 
-def network_of(name: str, dataset: xarray.Dataset) -> str:
-    """What a dataset was measured on, or its own name."""
-    return str(dataset.attrs.get("network", name))
+def network_of(dataset: xarray.Dataset) -> str:
+    """What a dataset was measured on."""
+    return str(dataset.attrs.get("network", "the model"))
+
+
+def named(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """By network; several datasets of one network have their own names behind it."""
+    counts = Counter(network_of(data) for data in datasets.values())
+    return {
+        network if counts[network := network_of(data)] == 1 else f"{network} ({name})": data
+        for name, data in datasets.items()
+    }
 
 
 def titled(title: str, dataset: xarray.Dataset) -> str:
