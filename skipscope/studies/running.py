@@ -60,7 +60,8 @@ def run_studies(
         evidence: dict[str, Mapping[str, Any]] = {}
         for study in studies:
             bench = Bench(study.name, run, preset=preset, seed=seed, device=device, progress=progress)
-            evidence.update(study.run(bench, settings[study.id]))
+            for claim, found in study.run(bench, settings[study.id]).items():
+                evidence[claim] = together(evidence.get(claim, {}), found)
         decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
         run.write_claims(decisions)
     return Outcome(run.path, run.record, decisions)
@@ -74,6 +75,12 @@ def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, s
     if unknown:
         raise InputError(f"no setting '{unknown[0]}' in {', '.join(s.id for s in studies)}; known: {', '.join(known)}")
     return {study.id: study.settings(preset, changes) for study in studies}
+
+
+def together(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Evidence for one claim from two studies; it has as many seeds as the one that has fewer."""
+    seeds = [found["seeds"] for found in (first, second) if "seeds" in found]
+    return {**first, **second, **({"seeds": min(seeds)} if seeds else {})}
 
 
 def _decided(

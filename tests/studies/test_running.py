@@ -21,7 +21,7 @@ from skipscope.runs import RunFolder, load_run
 from skipscope.studies import CLAIMS, PRESETS, STUDIES, find, run_studies
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.law import LAW, evidence
-from skipscope.studies.running import settings_of
+from skipscope.studies.running import settings_of, together
 from tests.commands import run_command
 
 TINY = "resnet8-digits-n8"
@@ -84,6 +84,11 @@ def test_a_setting_for_one_study_alone() -> None:
     assert settings["D.spectra"].images == 4
     with pytest.raises(InputError, match=r"no setting 'law\.image'"):
         settings_of(find("D"), "quick", {"law.image": "1"})
+
+
+def test_evidence_of_two_studies_for_one_claim_is_put_together() -> None:
+    assert together({}, {"a": 1}) == {"a": 1}
+    assert together({"seeds": 10, "a": 1}, {"seeds": 3, "b": 2}) == {"seeds": 3, "a": 1, "b": 2}
 
 
 def test_a_key_that_no_study_has_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:

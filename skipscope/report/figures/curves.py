@@ -35,7 +35,7 @@ def curves(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str], *,
 
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
-    figure = make_subplots(rows, columns, subplot_titles=list(panels.values()), vertical_spacing=0.32 / rows)
+    figure = make_subplots(rows, columns, subplot_titles=list(panels.values()), vertical_spacing=0.25 / rows)
     labelled: set[str] = set()
     for panel, quantity in enumerate(panels):
         row, column = panel // columns + 1, panel % columns + 1
@@ -65,12 +65,13 @@ def curves(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str], *,
         if lowest > 0 and highest > LOGARITHMIC_FROM * lowest:
             figure.update_yaxes(type="log", exponentformat="power", row=row, col=column)
     if along == "unit":
-        figure.update_xaxes(
-            **named_ticks(names_of(max(datasets.values(), key=lambda data: data.sizes["unit"]), "unit"))
-        )
+        longest = max(datasets.values(), key=lambda data: data.sizes["unit"])
+        figure.update_xaxes(showticklabels=False, **named_ticks(names_of(longest, "unit")))
+        for column in range(1, columns + 1):  # names below the last panel of a column: others would run into titles
+            figure.update_xaxes(showticklabels=True, row=rows - (column > (len(panels) - 1) % columns + 1), col=column)
     else:
         figure.update_xaxes(title_text=along)
-    return styled(figure, height=300 * rows + 60)
+    return styled(figure, height=260 * rows + 140)
 
 
 def profile(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
