@@ -9,6 +9,11 @@ from skipscope.errors import InputError
 from skipscope.runs import Claim
 from skipscope.studies.a.claims import CLAIMS as A
 from skipscope.studies.b.claims import CLAIMS as B
+from skipscope.studies.b.dynamics import DYNAMICS
+from skipscope.studies.b.initial import INITIAL
+from skipscope.studies.b.learning import LEARNING
+from skipscope.studies.b.norms import NORMS
+from skipscope.studies.b.shortcuts import SHORTCUT_DEPTHS
 from skipscope.studies.b.theorem1 import THEOREM1
 from skipscope.studies.b.theorem2 import THEOREM2
 from skipscope.studies.c.claims import CLAIMS as C
@@ -27,6 +32,11 @@ CLAIMS: tuple[Claim, ...] = (*A, *B, *C, *D)
 STUDIES: tuple[Study, ...] = (
     THEOREM2,
     THEOREM1,
+    INITIAL,
+    DYNAMICS,
+    LEARNING,
+    NORMS,
+    SHORTCUT_DEPTHS,
     VERIFY,
     LAW,
     SPECTRA,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -224,6 +225,15 @@ def test_an_interruption_is_130(
     assert captured.err.splitlines()[-1].startswith("interrupted")
 
 
+@pytest.fixture(name="listening")
+def _listening() -> Iterator[None]:
+    """Shells start what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_an_interruption_while_torch_is_loaded_waits_for_it() -> None:
     handler, loaded = signal.getsignal(signal.SIGINT), []
 

@@ -360,7 +360,8 @@ def test_the_model_is_left_as_it_was_and_later_training_does_not_matter() -> Non
         for parameter in model.parameters():
             parameter.add_(1)
         model.norm.running_mean.add_(1)
-    torch.testing.assert_close(H.dense(), first, rtol=0, atol=0)
+    # Not bit by bit: convolutions on a GPU may add in any order.
+    torch.testing.assert_close(H.dense(), first, rtol=1e-12, atol=1e-14)
 
 
 # -- wrong input

@@ -18,6 +18,8 @@ from skipscope.report.views.leading import leading_view
 from skipscope.report.views.noise import noise_view
 from skipscope.report.views.profile import profile_view
 from skipscope.report.views.scaling import scaling_view
+from skipscope.report.views.shortcut_hessians import alike_view, dynamics_view, epochs_view, initial_view
+from skipscope.report.views.shortcut_training import learning_view, norms_view, shortcuts_view
 from skipscope.report.views.spectra import spectra_view
 from skipscope.report.views.stability import stability_view
 from skipscope.report.views.theory import small_weights_view, zero_weights_view
@@ -44,6 +46,13 @@ VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
     "curvature": curvature_view,
     "theory_zero_weights": zero_weights_view,
     "theory_small_weights": small_weights_view,
+    "shortcut_initial": initial_view,
+    "shortcut_alike": alike_view,
+    "shortcut_dynamics": dynamics_view,
+    "shortcut_epochs": epochs_view,
+    "shortcut_learning": learning_view,
+    "shortcut_norms": norms_view,
+    "shortcut_depths": shortcuts_view,
 }
 HEADINGS = {
     "history": "Training",
@@ -60,6 +69,13 @@ HEADINGS = {
     "curvature": "Curvature",
     "theory_zero_weights": "The loss at zero weights",
     "theory_small_weights": "Small weights that interpolate",
+    "shortcut_initial": "Hessians before training",
+    "shortcut_alike": "1-shortcut and orthogonal networks",
+    "shortcut_dynamics": "Hessians along training",
+    "shortcut_epochs": "Index and gradient along training",
+    "shortcut_learning": "Learning of n-shortcut networks",
+    "shortcut_norms": "Weights, states and branches by depth",
+    "shortcut_depths": "Shortcut depth",
 }
 
 
