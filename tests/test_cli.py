@@ -210,3 +210,47 @@ def test_the_installed_command_answers() -> None:
         pytest.skip("the package is not installed here")
     run = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert "units" in run.stdout
+
+
+def test_units_of_a_model_that_cannot_be_exported_are_named(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "adaptive.py").write_text(
+        """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + torch.tanh(self.inner(x))
+
+class Adaptive(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Block(), Block()
+
+    def forward(self, x):
+        x = self.second(self.first(x))
+        return -x if x.sum() > 1e6 else x
+
+def make():
+    return Adaptive(), torch.randn(2, 4)
+"""
+    )
+    model = f"{tmp_path / 'adaptive.py'}:make"
+    code, _, err = command("units", model)
+    assert code == 2
+    assert "units=[" in err
+    code, out, _ = command("units", model, "--units", "first, second", "--json")
+    assert code == 0
+    assert [unit["name"] for unit in json.loads(out)["units"]] == ["first", "second"]
+    code, out, _ = command(
+        "inspect", model, "--units", "first,second", "--budget", "5s", "--out", str(tmp_path / "run")
+    )
+    assert code == 0
+    assert "first" in out
+    code, _, err = command("units", model, "--units", "frist")
+    assert code == 2
+    assert "frist" in err

@@ -14,6 +14,7 @@ from skipscope.cli.options import (
     InputShape,
     Json,
     Model,
+    Named,
     Normalise,
     Samples,
     Seed,
@@ -21,6 +22,7 @@ from skipscope.cli.options import (
     Weights,
     document,
     folder_name,
+    names_in,
     source_of,
 )
 from skipscope.cli.talk import command, stopped_by_hand, talk
@@ -38,6 +40,7 @@ def inspect(
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long to measure: 90s, 5m, 1h.")] = "5m",
     device: Device = "cpu",
     dtype: Dtype = None,
+    named: Named = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; by default a new one under runs/.")
@@ -73,7 +76,7 @@ def inspect(
     talk.say(str(source))
     folder = out or _new_folder(model)
     with talk.step("tracing"):
-        trunk = trace(source.model, source.batch)
+        trunk = trace(source.model, source.batch, units=names_in(named))
     require_units(trunk)
     parameters = {
         "source": {

@@ -50,6 +50,12 @@ Normalise = Annotated[
         autocompletion=one_of(*NORMALISATIONS),
     ),
 ]
+Named = Annotated[
+    str | None,
+    typer.Option(
+        "--units", metavar="NAME,...", help="Modules that are residual units, where the model cannot be exported."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
 
 
@@ -62,6 +68,10 @@ def document(content: Any) -> str:
 def folder_name(text: str) -> str:
     """A model's name as part of a folder's: without separators, and not longer than file systems take."""
     return re.sub(r"[^\w.-]+", "-", text)[-100:].strip("-.") or "model"
+
+
+def names_in(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def source_of(

@@ -9,11 +9,13 @@ from skipscope.cli.options import (
     InputShape,
     Json,
     Model,
+    Named,
     Out,
     Seed,
     Text,
     Weights,
     document,
+    names_in,
     source_of,
 )
 from skipscope.cli.talk import command, talk
@@ -28,6 +30,7 @@ def units(
     text: Text = None,
     device: Device = "cpu",
     dtype: Dtype = None,
+    named: Named = None,
     seed: Seed = 0,
     out: Out = None,
     as_json: Json = False,
@@ -40,7 +43,7 @@ def units(
     with talk.step("tracing"):
         from skipscope.trace import trace
 
-        trunk = trace(source.model, source.batch)
+        trunk = trace(source.model, source.batch, units=names_in(named))
     written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **trunk.to_dict()})
     if out is not None:
         from skipscope.runs import write_whole

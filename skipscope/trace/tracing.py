@@ -59,7 +59,8 @@ def _check_replay(trunk: Trunk, inputs: Inputs) -> None:
         raise TraceError(
             f"replaying the graph of {type(trunk.model).__name__} differs from its own output by a relative error of "
             f"{trunk.replay_error:.1e}; the model may depend on something outside its inputs and weights. "
-            "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...])"
+            "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...]), "
+            "or --units path.of.module,... on the command line"
         )
 
 
