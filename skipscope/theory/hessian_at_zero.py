@@ -21,9 +21,10 @@ from the same second derivatives. cond(H) grows with R, since the largest eigenv
 depends on M. For identity activations H = 11^T (x) <x x^T> (x) I + F, where F has T = (I (x) M) P below its diagonal
 and T^T above. Less what is constant over the units, Fourier modes split F into T + T^T - i cot(a) (T - T^T), but for a
 factor, at R angles a. One such matrix is singular if T^{-T} T = M (x) M^{-T} has an eigenvalue other than 1 on the unit
-circle; its eigenvalues are the ratios of those of M. So where M has complex eigenvalues, the smallest eigenvalue of H
-falls like 1/R, with jumps, and cond(H) grows like R^2; where all are real, cond(H) ends up growing like R. (That
-is an argument, and what is measured; no proof, for the constant part moves the eigenvalues.)
+circle; its eigenvalues are the ratios of those of M. So where M has complex eigenvalues, or two that are opposite, the
+smallest eigenvalue of H falls like 1/R, with jumps, and cond(H) grows like R^2. In simple cases with real eigenvalues
+it grows like R; but where one of them is plus or minus the variance of white inputs it was seen to grow exponentially.
+(That is an argument, and what is measured; no proof, for the constant part moves the eigenvalues.)
 
 With a bias after the first weight of each unit (the network of the paper's Equation 3), the bias is a further column of
 W^{r,1} and 1 a further entry of p: M becomes [M, <e>], d x (d + 1). For n = 2 the blocks of the weights are as before,
@@ -163,9 +164,8 @@ class HessianAtZero:
         largest, smallest = self._extremes
         if largest == 0:
             return math.nan
-        singular = (self.n == 2 and self.bias) or smallest <= max(self.M.shape) * torch.finfo(
-            self.M.dtype
-        ).eps * largest
+        size = self.parameters if self.n == 1 else max(self.M.shape)  # of the matrix that the eigenvalues are from
+        singular = (self.n == 2 and self.bias) or smallest <= size * torch.finfo(self.M.dtype).eps * largest
         return math.inf if singular else largest / smallest
 
     @property

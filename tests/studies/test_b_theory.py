@@ -24,7 +24,7 @@ from tests.data.real import require
 CLAIMED = {claim.id: claim for claim in CLAIMS}
 MNIST = "cond(H) on MNIST with 10 components"
 SMALL1 = Theorem1Settings(2, points=5, labelled=10, steps=(30, 1000), distances=(0.1, 0.25, 0.5), units=100)
-SMALL2 = Theorem2Settings("digits", (3,), sets=4, units=(1, 2, 4, 8), rates=(0.3, 1.0), steps=400)
+SMALL2 = Theorem2Settings("digits", (3,), sets=4, units=(1, 2, 4, 8, 16, 32), rates=(0.3, 1.0), steps=400)
 
 Found = Mapping[str, Mapping[str, Any]]
 
@@ -103,7 +103,8 @@ def test_wrong_forms_are_not_reproduced(second: Found, second_path: Path) -> Non
     parts = {name.removeprefix("theorem2-"): saved.dataset(name) for name in saved.names}
     assert theorem2.evidence(**parts)["B1"] == second["B1"]
     parts["forms"]["hessian_error"][:] = 1e-9
-    parts["conditions"]["condition"][:] = numpy.array([[3.0], [1.0]]) * numpy.array([1, 1.01, 1.02, 1.03])
+    jump_and_rise = [[1.0, 60, 60, 60, 60, 60], [1.0, 1.01, 1.02, 1.03, 1.04, 1.05]]  # n = 1, n = 2
+    parts["conditions"]["condition"][:] = numpy.array(jump_and_rise)
     parts["stationarity"]["hessian"][-1] = 1e-20
     parts["biases"]["zeros"][0] += 1
     parts["escape"]["loss"].loc[{"n": 5}] = 0.1

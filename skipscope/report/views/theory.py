@@ -24,7 +24,7 @@ CONDITIONS = (
     "Condition number of the Hessian at zero weights against the number of units, one curve a data set; dotted lines: "
     "cond(M). The paper (Li et al., theorem 2) states that shortcuts of depth 2 have the condition number of M at "
     "every depth, so that their curves are flat and lie on the dotted lines; and that it explodes for depth 1. It "
-    "grows at least like R there, and like its square, with jumps, where M has complex eigenvalues (see the table)."
+    "grows at least like R there; like its square, with jumps, where M has complex eigenvalues (see the table)."
 )
 SPECTRUM = (
     "Eigenvalues of the Hessian at zero weights, for {units} units on {data}. The paper states that for shortcuts of "
@@ -151,7 +151,7 @@ def _conditions(data: xarray.Dataset) -> Table:
             rows.append([str(name), words, str(n), number(float(here["condition_of_M"])), *conditions])
     about = (
         "From all eigenvalues of the Hessian of linear networks. Eigenvalues: of M. For shortcuts of depth 1 the "
-        "condition number grows like R in the end where they are real, and like its square where some are complex."
+        "condition number grows like R in simple cases, and like its square where some of them are complex."
     )
     columns = ["data", "eigenvalues", "n", "cond(M)", *(f"R = {u}" for u in units)]
     return Table("Condition numbers at zero weights", columns, rows, about, names=2)

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     import xarray
 
 MEASURE = "shortcut_dynamics"
+CHOSEN = (
+    "the learning rates and the number of steps of B.dynamics were chosen after a look at the results: at ten times "
+    "the rates and 1000 steps B8 was inconclusive"
+)
 QUANTITIES = ("log_largest", "log_tenth", "log_condition", "index")
 SHOWN = ("xavier", "orthogonal", "1-shortcut", "2-shortcut")
 SPANNING = ("orthogonal", "2-shortcut")  # whose losses the grid spans
@@ -70,6 +74,7 @@ class DynamicsSettings:
 
 def run(bench: Bench, settings: DynamicsSettings) -> Evidence:
     subject = task(bench, settings.data)
+    bench.note(CHOSEN)
     ways = {name: bench.part(name, partial(_way, bench, settings, subject, name)) for name in SHOWN}
     epochs = bench.part("epochs", lambda: _epochs(bench, settings, subject, float(ways["2-shortcut"].attrs["rate"])))
     return evidence(bench.part("", lambda: on_grid(ways, settings.levels)), epochs)
@@ -78,7 +83,7 @@ def run(bench: Bench, settings: DynamicsSettings) -> Evidence:
 def evidence(by_loss: xarray.Dataset, epochs: xarray.Dataset) -> dict[str, dict[str, Any]]:
     """One value a run; a run is compared with those of the same seed, where both pass a loss."""
     logs = {name: by_loss["log_condition"].sel(architecture=name) for name in SHOWN}
-    ours = logs["2-shortcut"]
+    ours = logs["2-shortcut"].fillna(numpy.inf)  # its runs pass every loss: what is not there was too large to measure
     gaps = {name: ours - logs[name] for name in SHOWN if name != "2-shortcut"}
     large = by_loss["level"] > LARGE_LOSS
     index = by_loss["index"].sel(architecture="2-shortcut") - by_loss["index"].sel(architecture="orthogonal")

@@ -201,7 +201,7 @@ def _residual(bench: Bench, data: Dataset, settings: Settings, depth: int) -> xa
     import xarray
 
     images = data.to(bench.device)
-    network = Network(f"preresnet{depth}-cifar", images, settings, bench.seed, bench.device)
+    network = Network(f"preresnet{depth}-cifar", images, settings, bench.seeds(1)[0], bench.device)
     model = network.initial()
     hook = At(range(settings.epochs + 1), lambda model, epoch, history: {"norm": mean_norm(model)}, name="norms")
     checkpoint = bench.run.path / "checkpoints" / f"norms-{network.model}.training.safetensors"
@@ -229,7 +229,7 @@ def _residual(bench: Bench, data: Dataset, settings: Settings, depth: int) -> xa
             "branch": ("seed", [numpy.mean(branches)]),
             "test_error": ("seed", [1 - (history.test_accuracy[-1] or numpy.nan)]),
         },
-        {"seed": [bench.seed], "step": epochs},
+        {"seed": bench.seeds(1), "step": epochs},
         {
             "measure": MEASURE,
             "kind": "residual",
