@@ -3,7 +3,7 @@
     python scripts/results.py docs/results/D RUN... --machine "one NVIDIA H200"
 
 Writes claims.json (the claims of all runs, with the run that each is from) and README.md (a table of them) into the
-folder, and one PNG a figure where the package kaleido is installed (--figures chooses by the ends of their names).
+folder, and one PNG a figure that --figures chooses by the end of its name (they need the extra `export`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.inspection import Result, load
-from skipscope.report.page import in_words
+from skipscope.report.figures import save
 from skipscope.runs import SavedRun, as_json, load_run
+from skipscope.runs.numbers import in_words
 
 WIDTH, SCALE = 1100, 1
 
@@ -63,7 +64,7 @@ def pictures(result: Result, ends: list[str], folder: Path, run: str) -> list[st
     for name, figure in result.figures.items():
         if any(name.endswith(end) for end in ends):
             file = f"{run}-{name}.png"
-            figure.write_image(folder / file, width=WIDTH, scale=SCALE)
+            save(figure, folder / file, width=WIDTH, scale=SCALE)
             written.append(file)
     return written
 

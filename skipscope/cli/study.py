@@ -150,7 +150,7 @@ def run(
         claims = [decision.to_dict() for decision in outcome.decisions]
         talk.result(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
     else:
-        talk.result("\n".join(_verdict(decision) for decision in outcome.decisions))
+        talk.result("\n".join(str(decision) for decision in outcome.decisions))
     for note in outcome.record.get("notes", []):
         talk.say(f"note: {note}")
     talk.say(f"wrote {report}")
@@ -204,14 +204,6 @@ def _shown(found: dict[str, Any], preset: str) -> str:
     for claim in found["claims"]:
         lines += [f"  {claim['id']}: {claim['claim']}", f"    {claim['statistic']}", f"    {claim['expected']}"]
     return "\n".join(lines)
-
-
-def _verdict(decision: Decision) -> str:
-    from skipscope.report.page import in_words
-
-    reason = f"\n    because {decision.reason}" if decision.reason else ""
-    measured = f"\n    {in_words(decision.measured)}" if decision.measured else ""
-    return f"{decision.id} {decision.verdict}: {decision.claim}{measured}{reason}"
 
 
 def _columns(rows: list[list[str]]) -> str:

@@ -56,7 +56,7 @@ class Result:
         from skipscope.inspection import Result as Inspection
 
         shown = Inspection({name: _short(self.datasets[name]) for name in SHOWN}, {})
-        return "\n\n".join([*self.record["notes"], str(shown), *map(_verdict, self.claims)])
+        return "\n\n".join([*self.record["notes"], str(shown), *map(str, self.claims)])
 
 
 def demo(
@@ -233,11 +233,3 @@ def _short(dataset: xarray.Dataset) -> xarray.Dataset:
     for unit in dataset["unit"]:
         of_stage.setdefault((unit["kind"].item(), unit["stage"].item()), []).append(unit.item())
     return dataset.sel(unit=[names[len(names) // 2] for names in of_stage.values()])
-
-
-def _verdict(decision: Decision) -> str:
-    found = "; ".join(
-        f"{outcome.quantity}: {outcome.mean:.4g}" for outcome in decision.outcomes if outcome.mean is not None
-    )
-    reason = f"\n    because {decision.reason}" if decision.reason else ""
-    return f"{decision.id} {decision.verdict}: {decision.claim}\n    {found}{reason}"

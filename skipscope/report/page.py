@@ -6,17 +6,16 @@ Several runs stand side by side: each thing that they have in common is a row, e
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from skipscope.report.content import Content
 from skipscope.report.trunk_map import naturally
-from skipscope.report.views import HEADINGS, Picture
+from skipscope.report.views import VIEWS, Picture
+from skipscope.runs.numbers import in_words
 
 TEMPLATE = "page.html.jinja"
-SHOWN = 4  # members of a quantity that are shown one by one
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
@@ -78,7 +77,7 @@ def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
 def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
     """One a measure: rows of pictures and of tables with the same name, one cell a run."""
     found = []
-    for measure, heading in HEADINGS.items():
+    for measure, (heading, _) in VIEWS.items():
         views = [content.views.get(measure) for content in contents]
         if not any(views):
             continue
@@ -117,21 +116,3 @@ def _claims_of(studies: Iterable[str]) -> set[str]:
 def _embedded(value: Any) -> str:
     """JSON that cannot end the element that it stands in."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def in_words(measured: Mapping[str, Any]) -> str:
-    return "; ".join(f"{key}: {_in_words(value)}" for key, value in measured.items())
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, Mapping):  # members that were too many to keep
-        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
-    if isinstance(value, (list, tuple)) and len(value) > SHOWN and all(isinstance(v, (int, float)) for v in value):
-        finite = [v for v in value if math.isfinite(v)]
-        mean = f"mean {sum(finite) / len(finite):.3g}, " if len(finite) == len(value) else ""
-        return f"{mean}{min(value):.3g} to {max(value):.3g} ({len(value)})"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_in_words(v) for v in value) or "none"
-    return str(value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from skipscope.runs.criteria import TWO_THIRDS, Criterion, Outcome
-from skipscope.runs.numbers import read_back, shortened, written_out
+from skipscope.runs.numbers import in_words, read_back, shortened, written_out
 
 __all__ = ["PAPERS", "PRESETS", "TWO_THIRDS", "Claim", "Criterion", "Decision", "Outcome", "Verdict"]
 
@@ -41,6 +41,11 @@ class Decision:
     preset: str
     reason: str = ""  # of an inconclusive verdict, or of one that is not the paper's
     outcomes: tuple[Outcome, ...] = ()
+
+    def __str__(self) -> str:
+        measured = f"\n    {in_words(self.measured)}" if self.measured else ""
+        reason = f"\n    because {self.reason}" if self.reason else ""
+        return f"{self.id} {self.verdict}: {self.claim}{measured}{reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """What is not finite as "inf", "-inf" or "nan": a JSON document has no numbers for them."""

@@ -10,6 +10,7 @@ import numpy
 
 Interval = tuple[float, float]
 CONFIDENCE = 0.95
+SHOWN = 4  # members of a quantity that are written out one by one
 LISTED = 20  # members that are kept one by one in what was measured
 
 
@@ -81,3 +82,21 @@ def read_back(value: Any) -> Any:
     if isinstance(value, list):
         return [read_back(part) for part in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def in_words(measured: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key}: {_in_words(value)}" for key, value in measured.items())
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, Mapping):  # members that were too many to keep
+        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
+    if isinstance(value, (list, tuple)) and len(value) > SHOWN and all(isinstance(v, (int, float)) for v in value):
+        finite = [v for v in value if math.isfinite(v)]
+        mean = f"mean {sum(finite) / len(finite):.3g}, " if len(finite) == len(value) else ""
+        return f"{mean}{min(value):.3g} to {max(value):.3g} ({len(value)})"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_in_words(v) for v in value) or "none"
+    return str(value)

@@ -1,7 +1,7 @@
 """Figures from labelled datasets: one module a kind of measurement, their common look in `style`."""
 
 from skipscope.report.figures.conditions import conditions
-from skipscope.report.figures.curves import curves, profile, training
+from skipscope.report.figures.curves import profile, training
 from skipscope.report.figures.export import save
 from skipscope.report.figures.hessian import hessian
 from skipscope.report.figures.law import law
@@ -13,7 +13,6 @@ from skipscope.report.figures.stability import growth, prediction, shown_images
 
 __all__ = [
     "conditions",
-    "curves",
     "depth",
     "growth",
     "hessian",

@@ -29,53 +29,30 @@ from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers,
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["HEADINGS", "VIEWS", "Curve", "Picture", "UnitCurves", "UnitNumbers", "View", "views", "views_by_measure"]
+__all__ = ["VIEWS", "Curve", "Picture", "UnitCurves", "UnitNumbers", "View", "views", "views_by_measure"]
 
-VIEWS: dict[str, Callable[[Mapping[str, xarray.Dataset]], View]] = {
-    "history": history_view,
-    "profile": profile_view,
-    "spectra": spectra_view,
-    "leading": leading_view,
-    "law": law_view,
-    "stability": stability_view,
-    "scaling": scaling_view,
-    "noise": noise_view,
-    "verification": verification_view,
-    "weight_conditions": weight_conditions_view,
-    "state_conditions": state_conditions_view,
-    "curvature": curvature_view,
-    "theory_zero_weights": zero_weights_view,
-    "theory_small_weights": small_weights_view,
-    "shortcut_initial": initial_view,
-    "shortcut_alike": alike_view,
-    "shortcut_dynamics": dynamics_view,
-    "shortcut_epochs": epochs_view,
-    "shortcut_learning": learning_view,
-    "shortcut_norms": norms_view,
-    "shortcut_depths": shortcuts_view,
-}
-HEADINGS = {
-    "history": "Training",
-    "profile": "Profile",
-    "spectra": "Singular values",
-    "leading": "Leading singular values",
-    "law": "The exact law",
-    "stability": "Perturbations",
-    "scaling": "Scaled skips",
-    "noise": "Weights mixed with noise",
-    "verification": "Tests of the linearisation",
-    "weight_conditions": "Conditioning of the weights",
-    "state_conditions": "Conditioning of the states",
-    "curvature": "Curvature",
-    "theory_zero_weights": "The loss at zero weights",
-    "theory_small_weights": "Small weights that interpolate",
-    "shortcut_initial": "Hessians before training",
-    "shortcut_alike": "1-shortcut and orthogonal networks",
-    "shortcut_dynamics": "Hessians along training",
-    "shortcut_epochs": "Index and gradient along training",
-    "shortcut_learning": "Learning of n-shortcut networks",
-    "shortcut_norms": "Weights, states and branches by depth",
-    "shortcut_depths": "Shortcut depth",
+VIEWS: dict[str, tuple[str, Callable[[Mapping[str, xarray.Dataset]], View]]] = {  # measure: heading, view
+    "history": ("Training", history_view),
+    "profile": ("Profile", profile_view),
+    "spectra": ("Singular values", spectra_view),
+    "leading": ("Leading singular values", leading_view),
+    "law": ("The exact law", law_view),
+    "stability": ("Perturbations", stability_view),
+    "scaling": ("Scaled skips", scaling_view),
+    "noise": ("Weights mixed with noise", noise_view),
+    "verification": ("Tests of the linearisation", verification_view),
+    "weight_conditions": ("Conditioning of the weights", weight_conditions_view),
+    "state_conditions": ("Conditioning of the states", state_conditions_view),
+    "curvature": ("Curvature", curvature_view),
+    "theory_zero_weights": ("The loss at zero weights", zero_weights_view),
+    "theory_small_weights": ("Small weights that interpolate", small_weights_view),
+    "shortcut_initial": ("Hessians before training", initial_view),
+    "shortcut_alike": ("1-shortcut and orthogonal networks", alike_view),
+    "shortcut_dynamics": ("Hessians along training", dynamics_view),
+    "shortcut_epochs": ("Index and gradient along training", epochs_view),
+    "shortcut_learning": ("Learning of n-shortcut networks", learning_view),
+    "shortcut_norms": ("Weights, states and branches by depth", norms_view),
+    "shortcut_depths": ("Shortcut depth", shortcuts_view),
 }
 
 
@@ -83,7 +60,7 @@ def views_by_measure(datasets: Mapping[str, xarray.Dataset]) -> dict[str, View]:
     """In the order of VIEWS, large networks first; datasets of a kind that has no view are not shown."""
     ordered = dict(sorted(datasets.items(), key=lambda item: -int(item[1].attrs.get("large", 0))))
     found = {}
-    for measure, view in VIEWS.items():
+    for measure, (_, view) in VIEWS.items():
         of_kind = {name: data for name, data in ordered.items() if data.attrs.get("measure") == measure}
         if of_kind:
             try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import plateau
-from skipscope.report.table import Table, number
+from skipscope.report.table import Table, mean_count, number
 from skipscope.report.views.view import Picture, View, counted, of_study, titles
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def _table(title: str, data: xarray.Dataset) -> Table:
     for unit in data["unit"].values:
         for alpha in data["alpha"].values:
             here = means.sel(unit=unit, alpha=alpha)
-            counts = [_count(float(here[key])) for key in COUNTS]
+            counts = [mean_count(float(here[key])) for key in COUNTS]
             rows.append([str(unit), f"{float(alpha):g}", *counts, number(float(here["correlation"]))])
     generic = data["generic"] == 1
     equal = generic & (data["counted"] == data["proved"])
@@ -55,8 +54,3 @@ def _table(title: str, data: xarray.Dataset) -> Table:
         equal=int(equal.sum()),
     )
     return Table(title, ["unit", "alpha", *COUNTS.values(), "correlation"], rows, about)
-
-
-def _count(value: float) -> str:
-    """All digits, and those after the point that a mean has."""
-    return "-" if math.isnan(value) else f"{value:.1f}".removesuffix(".0")
