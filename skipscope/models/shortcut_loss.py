@@ -22,6 +22,7 @@ from skipscope.models.shortcuts import Seen, ShortcutSpec, backward, outputs
 
 MEMORY = 2**28  # bytes that the work on samples may take at a time on the CPU
 DEVICE_MEMORY = 2**32  # and on other devices
+PIECE = 240  # samples of a product on a GPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,19 @@ def _of_part(spec: ShortcutSpec, weights: Tensor, part: Data) -> tuple[Tensor, T
     seen = Seen()
     loss, errors = part.loss(outputs(spec, weights, part.x, seen=seen))
     deltas = backward(spec, weights, seen, errors)
-    return loss, torch.stack([delta.mT @ z for delta, z in zip(deltas, seen.inputs, strict=True)], -3)
+    return loss, torch.stack([_outer_sum(delta, z) for delta, z in zip(deltas, seen.inputs, strict=True)], -3)
+
+
+def _outer_sum(a: Tensor, b: Tensor) -> Tensor:
+    """a^T b (..., d, d) of rows (..., m, d). A GPU works on one product with one block: it gets more of them."""
+    return a.mT @ b if a.device.type == "cpu" else in_pieces(a, b, PIECE)
+
+
+def in_pieces(a: Tensor, b: Tensor, size: int) -> Tensor:
+    """a^T b as a sum over pieces of so many rows."""
+    whole = a.shape[-2] - a.shape[-2] % size
+    pieces = [rows[..., :whole, :].unflatten(-2, (-1, size)) for rows in (a, b)]
+    return (pieces[0].mT @ pieces[1]).sum(-3) + a[..., whole:, :].mT @ b[..., whole:, :]
 
 
 def parts_of(spec: ShortcutSpec, weights: Tensor, data: Data, memory: int | None) -> Iterator[Data]:

@@ -2,7 +2,8 @@
 
 The members differ in their first weights and in their learning rates, and are one tensor (E, L, d, d). Each follows
 the path that it would have followed alone, to rounding. A linear network sees the second moments of the data only, so
-that its steps cost the same for any number of samples. A member that diverges is frozen and costs nothing any more.
+that its steps cost the same for any number of samples. A member that diverges is frozen, and soon costs nothing any
+more. On a GPU a step is one graph, replayed.
 
     members = grid(["xavier", "orthogonal"], range(10), [0.01, 0.03, 0.1])
     trained = train_ensemble(spec, member_weights(spec, members), data, [member.rate for member in members], 1000)
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,10 +21,12 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.models.shortcut_loss import Data, Moments, passed, suited
+from skipscope.models.shortcut_loss import Data, Moments, loss_of, passed, suited
 from skipscope.models.shortcuts import ZERO_FACTOR, ShortcutSpec, initial_weights
+from skipscope.training.graphed import WARM_UP
 
 DIVERGED = 1e6  # times a member's first loss
+LOOK_EVERY = 50  # steps: how often a GPU is asked which members have diverged
 
 
 @dataclass(frozen=True)
@@ -112,63 +115,135 @@ def train_ensemble(
         raise InputError(f"an ensemble: expected steps >= 0 and diverged > 1, got {steps} and {diverged}")
     each = _rates(rates, len(weights))
     recorded = _steps("record", range(steps + 1) if record is None else {*record, steps}, steps)
-    kept = _steps("snapshots", snapshots, steps)
-    data = suited(spec, weights, data)
-
-    losses = weights.new_full((len(weights), len(recorded)), math.inf, dtype=torch.float64)
-    gradients, norms = (
-        torch.full_like(losses, math.nan) if wanted else None for wanted in (gradient_norms, weight_norms)
-    )
-    column = {step: index for index, step in enumerate(recorded)}
-    pictures = {step: torch.full_like(weights, math.nan, device="cpu") for step in kept}
-    diverged_at: list[int | None] = [None] * len(weights)
+    pictures = {
+        step: torch.full_like(weights, math.nan, device="cpu") for step in _steps("snapshots", snapshots, steps)
+    }
     final = weights.clone()
-
-    # Of the members that are not frozen:
-    alive = torch.arange(len(weights), device=weights.device)
-    W = weights.clone()
-    rate = each.to(weights)[:, None, None, None]
-    ceiling = torch.full_like(rate.flatten(), math.inf)
+    data = suited(spec, weights, data)
+    members = _Members(spec, weights, data, each, steps, diverged, gradient_norms, weight_norms, memory)
+    every = 1 if weights.device.type == "cpu" else LOOK_EVERY
+    advance = _Replayed(members.step) if weights.is_cuda and spec.piecewise_linear else members.step
     with _threads_for(data):
         for step in range(steps + 1):
-            loss, gradient = passed(spec, W, data, memory)
-            fine = loss.isfinite() & (loss <= ceiling)
-            if not fine.all():
-                frozen = alive[~fine]
-                final[frozen] = W[~fine]
-                for index in frozen.tolist():
-                    diverged_at[index] = step
-                alive, W, rate, ceiling, loss, gradient = (
-                    values[fine] for values in (alive, W, rate, ceiling, loss, gradient)
-                )
-                if not len(alive):
-                    break
-            if step == 0:
-                ceiling = diverged * loss
-            if step in column:
-                at = alive, column[step]
-                losses[at] = loss.double()
-                if gradients is not None:
-                    gradients[at] = gradient.flatten(1).norm(dim=1).double()
-                if norms is not None:
-                    norms[at] = W.flatten(2).norm(dim=2).mean(1).double()
+            if step < steps and step not in pictures:
+                advance()
+            else:
+                members.observe()
             if step in pictures:
-                pictures[step][alive.cpu()] = W.cpu()
-            if step < steps:
-                W.addcmul_(rate, gradient, value=-1)
-    final[alive] = W
+                pictures[step][members.index[members.going].cpu()] = members.weights[members.going].cpu()
+                if step < steps:
+                    members.update()
+            if step % every == 0 and not members.going.all():
+                final[members.index] = members.weights
+                members.drop_frozen()
+                if isinstance(advance, _Replayed):
+                    advance = _Replayed(members.step)
+                if not len(members.index):
+                    break
+    final[members.index] = members.weights
+    losses, gradients, norms = (
+        None if history is None else history.T.cpu() for history in (members.losses, members.gradients, members.norms)
+    )
+    assert losses is not None
+    columns = list(recorded)
     return Ensemble(
         spec=spec,
         rates=each,
         steps=steps,
         recorded=recorded,
-        losses=losses.cpu(),
+        losses=losses[:, columns],
         weights=final,
-        diverged_at=tuple(diverged_at),
-        gradient_norms=None if gradients is None else gradients.cpu(),
-        weight_norms=None if norms is None else norms.cpu(),
+        diverged_at=tuple(next(iter(row.isinf().nonzero().flatten().tolist()), None) for row in losses),
+        gradient_norms=None if gradients is None else gradients[:, columns],
+        weight_norms=None if norms is None else norms[:, columns],
         snapshots=pictures,
     )
+
+
+class _Members:
+    """Those that are not frozen, or have been since the last look: nothing in a step waits for the device.
+
+    Histories have a row a step: infinite losses and NaN norms where a member is frozen.
+    """
+
+    def __init__(
+        self,
+        spec: ShortcutSpec,
+        weights: Tensor,
+        data: Data,
+        rates: Tensor,
+        steps: int,
+        diverged: float,
+        gradient_norms: bool,
+        weight_norms: bool,
+        memory: int | None,
+    ) -> None:
+        self._spec, self._data, self._memory = spec, data, memory
+        self.index = torch.arange(len(weights), device=weights.device)
+        self.weights = weights.clone()
+        self.rates = rates.to(weights)[:, None, None, None]
+        self.ceiling = diverged * loss_of(spec, weights, data, memory)
+        self.going = torch.ones_like(self.index, dtype=torch.bool)
+        self.losses = weights.new_full((steps + 1, len(weights)), math.inf, dtype=torch.float64)
+        self.gradients, self.norms = (
+            torch.full_like(self.losses, math.nan) if wanted else None for wanted in (gradient_norms, weight_norms)
+        )
+        self._row = torch.zeros(1, dtype=torch.long, device=weights.device)
+        self._gradient: Tensor | None = None
+
+    def step(self) -> None:
+        self.observe()
+        self.update()
+
+    def observe(self) -> None:
+        """Losses and gradients at the present weights; members that have diverged stay as they are from here on."""
+        loss, self._gradient = passed(self._spec, self.weights, self._data, self._memory)
+        self.going.logical_and_(loss.isfinite() & (loss <= self.ceiling))
+        self._keep(self.losses, loss, math.inf)
+        if self.gradients is not None:
+            self._keep(self.gradients, self._gradient.flatten(1).norm(dim=1), math.nan)
+        if self.norms is not None:
+            self._keep(self.norms, self.weights.flatten(2).norm(dim=2).mean(1), math.nan)
+        self._row += 1
+
+    def update(self) -> None:
+        assert self._gradient is not None
+        self._gradient.masked_fill_(~self.going[:, None, None, None], 0.0)  # else 0 times infinity
+        self.weights.addcmul_(self.rates, self._gradient, value=-1)
+
+    def drop_frozen(self) -> None:
+        kept = self.going
+        self.index, self.weights, self.rates, self.ceiling, self.going = (
+            values[kept] for values in (self.index, self.weights, self.rates, self.ceiling, self.going)
+        )
+
+    def _keep(self, history: Tensor, values: Tensor, otherwise: float) -> None:
+        kept = torch.where(self.going, values.double(), otherwise)
+        history.index_put_((self._row.expand(len(self.index)), self.index), kept)
+
+
+class _Replayed:
+    """A step without arguments as a CUDA graph, one launch instead of hundreds; the first ones run as they are."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self._step = step
+        self._stream = torch.cuda.Stream()
+        self._graph = torch.cuda.CUDAGraph()
+        self._calls = 0
+
+    def __call__(self) -> None:
+        if self._calls < WARM_UP:
+            here = torch.cuda.current_stream()
+            self._stream.wait_stream(here)
+            with torch.cuda.stream(self._stream):
+                self._step()
+            here.wait_stream(self._stream)
+        else:
+            if self._calls == WARM_UP:
+                with torch.cuda.graph(self._graph, stream=self._stream):  # captures, computes nothing
+                    self._step()
+            self._graph.replay()
+        self._calls += 1
 
 
 @contextmanager

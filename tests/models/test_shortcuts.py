@@ -14,6 +14,7 @@ from torch import Tensor
 import skipscope
 from skipscope.errors import InputError
 from skipscope.models import ShortcutNet, ShortcutSpec, initial_weights
+from skipscope.models.shortcut_loss import in_pieces
 from skipscope.models.shortcuts import ACTIVATIONS, INITS, as_vector, from_vector, outputs
 from tests import seeded
 
@@ -159,3 +160,10 @@ def test_bad_weights_and_inputs() -> None:
         from_vector(spec, rows(1, 35)[0])
     with pytest.raises(InputError, match="init: expected one of xavier, orthogonal, zero, got 'he'"):
         initial_weights(spec, "he")
+
+
+@pytest.mark.parametrize("rows", [3, 8, 9, 20])
+def test_a_sum_over_samples_in_pieces(rows: int) -> None:
+    generator = seeded.generator(0)
+    a, b = torch.randn(2, 5, rows, 4, dtype=torch.float64, generator=generator, device=generator.device)
+    torch.testing.assert_close(in_pieces(a, b[0], 4), a.mT @ b[0], rtol=1e-13, atol=1e-14)

@@ -63,6 +63,23 @@ def test_members_are_trained_as_if_alone(spec: ShortcutSpec, memory: int) -> Non
     torch.testing.assert_close(single.final_losses, found.final_losses[3:4], rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.n}-{spec.mid}-{spec.path}")
+def test_members_are_trained_alike_on_the_tests_device_and_on_the_cpu(spec: ShortcutSpec) -> None:
+    x, y = samples().x.cpu(), samples().y.cpu()
+    members = grid(["orthogonal", "zero"], [0, 1], [0.01, 0.03])
+    found = []
+    for device in (torch.get_default_device(), torch.device("cpu")):
+        first = 0.3 * member_weights(spec, members, device=device)
+        data = Samples(x.to(device), y.to(device))
+        rates = [member.rate for member in members]
+        found.append(train_ensemble(spec, first, data, rates, 30, gradient_norms=True, weight_norms=True))
+        assert found[-1].weights.device.type == device.type
+    here, there = found
+    for name in ("losses", "gradient_norms", "weight_norms"):
+        torch.testing.assert_close(getattr(here, name), getattr(there, name), rtol=1e-10, atol=0)
+    torch.testing.assert_close(here.weights.cpu(), there.weights, rtol=1e-9, atol=1e-13)
+
+
 def test_moments_are_all_that_a_linear_ensemble_needs() -> None:
     spec, data = ShortcutSpec(6, 4), samples()
     first = member_weights(spec, grid(["zero"], range(3), [0.1]))
