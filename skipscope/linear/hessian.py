@@ -323,8 +323,14 @@ def chosen_parameters(model: nn.Module, params: Params) -> dict[str, nn.Paramete
 
 
 def checked_batches(batches: Any) -> Iterable[Any]:
-    if isinstance(batches, tuple | list) and len(batches) == 2 and not isinstance(batches[1], tuple | list):
-        return [tuple(batches)]
+    if isinstance(batches, tuple | list) and len(batches) == 2:
+        if not isinstance(batches[1], tuple | list):
+            return [tuple(batches)]
+        if not isinstance(batches[0], tuple | list):
+            raise InputError(
+                f"expected pairs (input, target) as batches, got {_described(batches[0])} and "
+                f"{_described(batches[1])}; one pair with a target like that goes into a list: [(input, target)]"
+            )
     if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
         raise InputError(f"expected pairs (input, target) as batches, got {_described(batches)}")
     if iter(batches) is batches:

@@ -393,6 +393,12 @@ def pair() -> tuple[Tensor, Tensor]:
         ((None, nn.MSELoss(), []), {}, "batches is empty"),
         ((None, nn.MSELoss(), [torch.ones(4, 3)]), {}, "batch 0: expected a pair .*shape \\(4, 3\\)"),
         ((None, nn.MSELoss(), torch.ones(4, 3)), {}, "expected pairs"),
+        (
+            (None, nn.MSELoss(), (torch.ones(4, 3), (1, 2))),
+            {},
+            r"a tuple of length 2; one pair .*\[\(input, target\)\]",
+        ),
+        ((None, nn.MSELoss(), [torch.ones(4, 3), [1, 2, 3]]), {}, "shape \\(4, 3\\) and a list of length 3"),
         ((None, nn.MSELoss(), iter([1])), {}, "read only once"),
         ((None, nn.MSELoss(), Changing()), {}, "another loss when it was read again"),
         ((None, nn.MSELoss(), None), {"params": "wieght"}, "no parameter or module 'wieght'; did you mean weight"),

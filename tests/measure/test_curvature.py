@@ -38,10 +38,14 @@ ONE = (torch.ones(1, 1, dtype=torch.float64), torch.zeros(1))
 
 
 def small_net() -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
+    """Drawn on the CPU, so that it is the same network on every device."""
     torch.manual_seed(5)
-    model = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-    x, y = torch.randn(40, 6, dtype=torch.float64), torch.randint(0, 3, (40,))
-    return model, [(x[:25], y[:25]), (x[25:], y[25:])]
+    with torch.device("cpu"):
+        model = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+        x, y = torch.randn(40, 6, dtype=torch.float64), torch.randint(0, 3, (40,))
+    device = torch.get_default_device()
+    x, y = x.to(device), y.to(device)
+    return model.to(device), [(x[:25], y[:25]), (x[25:], y[25:])]
 
 
 # -- exact

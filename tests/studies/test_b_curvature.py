@@ -20,10 +20,11 @@ from skipscope.runs import RunFolder, load_run
 from skipscope.studies.b import dynamics, initial
 from skipscope.studies.b.claims import CLAIMS
 from skipscope.studies.b.dynamics import DYNAMICS, falling_steps, interpolated, steepest_drop
-from skipscope.studies.b.initial import INITIAL, curvature, log_condition
-from skipscope.studies.b.subjects import ARCHITECTURES, task
+from skipscope.studies.b.initial import INITIAL, log_condition, spectrum_numbers
+from skipscope.studies.b.subjects import ARCHITECTURES, LOG_CEILING, lowest, task
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Study
+from skipscope.training.ensemble import train_ensemble
 from tests.data.real import require
 
 CLAIMED = {claim.id: claim for claim in CLAIMS}
@@ -62,10 +63,15 @@ def _way(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_smoke_has_evidence_for_every_criterion(start: Run, way: Run) -> None:
+    by_learning = {
+        "largest |log10 excess loss, 1-shortcut - orthogonal| over depths",
+        "best learning rates on the edge of their grid",
+    }
     for study, run in ((INITIAL, start), (DYNAMICS, way)):
         assert set(run.found) == {claim.id for claim in CLAIMS if claim.study == study.id}
         for name, evidence in run.found.items():
-            assert {criterion.quantity for criterion in CLAIMED[name].criteria} <= set(evidence)
+            asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
+            assert asked - set(evidence) == (by_learning if name == "B20" else set())
             assert evidence["seeds"] == 2
             assert CLAIMED[name].decide(evidence, "smoke").verdict == "inconclusive"
 
@@ -76,14 +82,10 @@ def test_a_resumed_run_says_the_same(way: Run) -> None:
 
 def test_the_task_is_white(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "test") as run:
-        whole, some = (task(bench_of(INITIAL, run), "digits", count) for count in (None, 50))
-        with pytest.raises(InputError, match="at least 1"):
-            task(bench_of(INITIAL, run), "digits", 0)
-    torch.testing.assert_close(whole.moments.sxx, torch.eye(10, dtype=torch.float64, device="cpu"))
-    assert (whole.name, whole.real) == ("digits", True)
-    assert some.samples.x.shape == (50, 10)
-    assert float(some.moments.syy) == 1
-    torch.testing.assert_close(some.samples.x, whole.samples.x[:50])
+        found = task(bench_of(INITIAL, run), "digits")
+    torch.testing.assert_close(found.moments.sxx, torch.eye(10, dtype=torch.float64, device="cpu"))
+    assert found.name == "digits"
+    assert found.moments.syy == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["xavier", "1-shortcut", "2-shortcut"])
@@ -99,7 +101,7 @@ def test_the_condition_number_is_that_of_the_differentiated_loss(name: str) -> N
 
     values = torch.linalg.eigvalsh(torch.func.hessian(loss)(weights.flatten()))
     moments = Moments(x.T @ x / 30, y.T @ x / 30, float(y.square().sum() / 30))
-    found = curvature(spec, weights, moments)
+    found = spectrum_numbers(spec, weights, moments)
     expected = values.abs().max() / values.abs().quantile(0.1)
     assert 10 ** float(log_condition(found["largest"], found["tenth"])) == pytest.approx(float(expected), rel=1e-9)
     assert found["index"] == pytest.approx(float((values < 0).double().mean()))
@@ -108,8 +110,9 @@ def test_the_condition_number_is_that_of_the_differentiated_loss(name: str) -> N
 
 
 def test_rounding_noise_is_masked() -> None:
+    below, above = 10.0 ** (1 - LOG_CEILING), 0.9 * 10.0**-LOG_CEILING
     numpy.testing.assert_allclose(
-        log_condition([1.0, 1.0, 1.0, 2.0], [1e-13, 9e-15, 0.0, 0.2]), [13, *[numpy.nan] * 2, 1]
+        log_condition([1.0, 1.0, 1.0, 2.0], [below, above, 0.0, 0.2]), [LOG_CEILING - 1, *[numpy.nan] * 2, 1]
     )
 
 
@@ -121,31 +124,31 @@ def test_shortcuts_of_depth_two_are_as_conditioned_at_every_depth(start: Run) ->
 
 
 def test_what_does_not_grow_is_not_reproduced(start: Run) -> None:
-    first, trained = start.parts("initial", "initial-trained")
-    found = initial.evidence(first, trained)
-    assert CLAIMED["B6"].decide({**found["B6"], "seeds": 10}, "quick").verdict == "reproduced"
+    (first,) = start.parts("initial")
+    assert CLAIMED["B6"].decide({**initial.evidence(first)["B6"], "seeds": 10}, "quick").verdict == "reproduced"
     first["log_condition"].loc[{"architecture": "xavier", "depth": 16}] = 1.0
     first["log_condition"].loc[{"architecture": "2-shortcut", "depth": 16}] = 1.0
-    trained["excess"].loc[{"architecture": "1-shortcut", "depth": 4}] = 1e-6
-    found = initial.evidence(first, trained)
-    assert CLAIMED["B6"].decide({**found["B6"], "seeds": 10}, "quick").verdict == "not reproduced"
-    assert CLAIMED["B20"].decide({**found["B20"], "seeds": 3}, "quick").verdict == "not reproduced"
+    assert CLAIMED["B6"].decide({**initial.evidence(first)["B6"], "seeds": 10}, "quick").verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_the_start_alone_does_not_say_how_networks_train(start: Run, apart: float) -> None:
+    (first,) = start.parts("initial")
+    first["log_condition"].loc[{"architecture": "1-shortcut"}] += apart
+    decision = CLAIMED["B20"].decide({**initial.evidence(first)["B20"], "seeds": 10}, "quick")
+    assert decision.verdict == "inconclusive"
+    assert "after training (by B.learning) at least 1, found 0" in decision.reason
 
 
 def test_steps_between_depths_leave_masked_runs_out(start: Run) -> None:
-    first, trained = start.parts("initial", "initial-trained")
+    (first,) = start.parts("initial")
     first["log_condition"].loc[{"architecture": "xavier"}] = [[3.0, 3.0], [5.0, numpy.nan], [9.0, 6.0]]
-    found = initial.evidence(first, trained)
-    assert found["B6"]["smallest step of mean log10 cond over depth, Xavier"] == 2
+    assert initial.evidence(first)["B6"]["smallest step of mean log10 cond over depth, Xavier"] == 2
 
 
 def test_the_best_rate_is_that_of_the_lowest_mean() -> None:
-    excess = numpy.array([[[[1.0, 0.1, numpy.inf], [1.0, 0.3, 0.01]]]])
-    data = xarray.Dataset({"excess": (("architecture", "depth", "seed", "rate"), excess)}, {"rate": [0.1, 0.2, 0.3]})
-    best = initial.at_best_rate(data)
-    assert best["rate"].item() == 0.2
-    assert best["excess"].values.ravel().tolist() == [0.1, 0.3]
-    assert not best["edge"].any()
+    assert lowest(numpy.array([[1.0, 0.1, numpy.inf], [1.0, 0.3, 0.01]])) == 1
+    assert lowest(numpy.full((2, 3), numpy.inf)) == 0
 
 
 def test_interpolation_follows_a_known_curve() -> None:
@@ -172,6 +175,50 @@ def test_the_steepest_drop_is_found_where_steps_are_uneven() -> None:
     assert steepest_drop(steps, index).tolist() == [11, 3]
 
 
+def test_the_time_to_a_share_of_the_first_excess() -> None:
+    losses = 1 + numpy.array([[4.0, 3.7, 3.6, 2.0, 0.4, 0.3], [4.0, 3.0, 2.0, 2.0, 2.0, 2.0]])
+    numpy.testing.assert_array_equal(dynamics.steps_to(losses, 1.0, 0.9), [2, 1])
+    numpy.testing.assert_array_equal(dynamics.steps_to(losses, 1.0, 0.1), [4, numpy.nan])
+
+
+def test_even_steps_end_after_convergence_or_with_the_run() -> None:
+    losses = 1 + 4 * 0.5 ** numpy.arange(101.0)  # 1 % of the first excess is left after 7 steps
+    assert dynamics.even_steps(losses, 1.0, 4) == [0, 3, 6, 9]
+    assert dynamics.even_steps(losses[:6], 1.0, 3) == [0, 2, 5]
+
+
+def test_networks_are_trained_twice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(spec: ShortcutSpec, weights: torch.Tensor, *others: Any, **options: Any) -> Any:
+        calls.append((spec.n, weights[0].sum().item(), len(weights)))
+        return train_ensemble(spec, weights, *others, **options)
+
+    monkeypatch.setattr(dynamics, "train_ensemble", counted)
+    found_by(DYNAMICS, tmp_path / "run")
+    settings = SMOKE["B.dynamics"]
+    sizes = [settings.runs * len(settings.rates), settings.runs]
+    assert [size for *_, size in calls] == sizes * len(dynamics.SHOWN)
+
+
+def test_both_choices_of_steps_are_in_one_way(way: Run) -> None:
+    followed, other, epochs = way.parts("dynamics-2-shortcut", "dynamics-orthogonal", "dynamics-epochs")
+    assert (other["even"].fillna(0) == 0).all()
+    assert "every_loss" not in other
+    assert (followed["falling"] + followed["even"] >= 1).where(followed["step"].notnull(), True).all()
+    for seed in followed["seed"].values:
+        one, its = followed.sel(seed=seed), epochs.sel(seed=seed).dropna("epoch", subset=["step"])
+        steps = its["step"].values.astype(int)
+        assert steps.tolist() == dynamics.even_steps(
+            one["every_loss"].values, followed.attrs["lowest_loss"], SMOKE["B.dynamics"].epochs
+        )
+        # The run whose Hessians were taken is the one whose losses and gradients are known at every step.
+        numpy.testing.assert_allclose(its["loss"], one["every_loss"].values[steps], rtol=1e-9)
+        numpy.testing.assert_allclose(its["gradient"], one["gradient_norm"].values[steps], rtol=1e-6)
+        falling = dynamics.chosen(one, "falling")
+        assert (numpy.diff(falling["loss"].values) < 0).all()
+
+
 def test_the_grid_spans_the_losses_of_all_runs(way: Run) -> None:
     (data,) = way.parts("dynamics")
     assert (numpy.diff(data["level"].values) < 0).all()
@@ -189,6 +236,8 @@ def test_worse_conditioned_networks_are_not_reproduced(way: Run) -> None:
         by_loss[key][:] = low + 0.1
         by_loss[key].loc[{"architecture": "2-shortcut"}] = low
     epochs["drop"][:] = epochs["peak"] + 1
+    share = "|epoch of index drop - of gradient peak| / epochs from 90 % to 10 % of the first excess loss"
+    assert dynamics.evidence(by_loss, epochs)["B9"][share] == (1 / epochs["fall"]).values.tolist()
 
     def verdicts() -> list[str]:
         found = dynamics.evidence(by_loss, epochs)
@@ -201,15 +250,38 @@ def test_worse_conditioned_networks_are_not_reproduced(way: Run) -> None:
     assert verdicts() == ["not reproduced"] * 3
 
 
+def test_a_masked_run_counts_against_the_network_that_should_be_well_conditioned(way: Run) -> None:
+    ways = dict(zip(dynamics.SHOWN, way.parts(*(f"dynamics-{name}" for name in dynamics.SHOWN)), strict=True))
+    (epochs,) = way.parts("dynamics-epochs")
+    for name, part in ways.items():
+        part["largest"][:], part["tenth"][:] = 1.0, 0.1 if name == "2-shortcut" else 0.05
+
+    def found() -> dict[str, Any]:
+        by_loss = dynamics.on_grid(ways, SMOKE["B.dynamics"].levels)
+        return {**dynamics.evidence(by_loss, epochs)["B7"], "seeds": 3}
+
+    quantity = "largest log10 cond, 2-shortcut - others, every loss"
+    assert found()[quantity] == pytest.approx([-numpy.log10(2)] * 2)
+    assert CLAIMED["B7"].decide(found(), "quick").verdict == "reproduced"
+    middle = ways["2-shortcut"].sizes["snapshot"] // 2
+    ways["2-shortcut"]["tenth"][0, middle] = 0.0
+    assert found()[quantity] == [numpy.inf, pytest.approx(-numpy.log10(2))]
+    assert CLAIMED["B7"].decide(found(), "quick").verdict == "inconclusive"  # the runs do not agree
+    ways["2-shortcut"]["tenth"][:, middle] = 0.0
+    assert CLAIMED["B7"].decide(found(), "quick").verdict == "not reproduced"
+
+
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(InputError, match="even depths"):
-        dataclasses.replace(INITIAL.presets["smoke"], depths=(4, 5))
-    with pytest.raises(InputError, match="runs, deep_runs, networks and steps"):
-        dataclasses.replace(INITIAL.presets["smoke"], runs=0)
-    with pytest.raises(InputError, match="an even number"):
-        dataclasses.replace(DYNAMICS.presets["smoke"], depth=3)
-    with pytest.raises(InputError, match="at least 3 snapshots"):
-        dataclasses.replace(DYNAMICS.presets["smoke"], snapshots=2)
+    for study, change, words in (
+        (INITIAL, {"depths": (4, 5)}, r"even depths, got \(4, 5\) and \(8,\)"),
+        (INITIAL, {"runs": 0}, "at least 1, got 0 and 1"),
+        (DYNAMICS, {"depth": 3}, "an even number, got 3"),
+        (DYNAMICS, {"snapshots": 2}, "snapshots: expected at least 3, got 2"),
+        (DYNAMICS, {"steps": 0}, "steps: expected at least 1, got 0"),
+        (DYNAMICS, {"rates": (0.1, -1.0)}, r"above 0, got \(0.1, -1.0\)"),
+    ):
+        with pytest.raises(InputError, match=words):
+            dataclasses.replace(study.presets["smoke"], **change)
 
 
 def test_rates_at_which_all_diverge_are_named(tmp_path: Path) -> None:
@@ -222,8 +294,7 @@ def test_the_known_numbers_of_mnist(tmp_path: Path) -> None:
     require("mnist")
     with RunFolder(tmp_path / "run", "test") as run:
         found = task(bench_of(INITIAL, run), f"mnist:{os.environ['SKIPSCOPE_DATA']}")
-    assert found.real
     assert found.moments.lowest_loss == pytest.approx(0.3371410, abs=1e-7)
     spec = ShortcutSpec(8)
-    near = curvature(spec, initial_weights(spec, "zero", 0, device="cpu"), found.moments)
+    near = spectrum_numbers(spec, initial_weights(spec, "zero", 0, device="cpu"), found.moments)
     assert near["largest"] / near["tenth"] == pytest.approx(1.4666, rel=0.01)

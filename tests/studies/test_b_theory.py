@@ -1,4 +1,4 @@
-"""The studies of paper B's theorems: what they find, what it decides, and what would not pass."""
+"""The studies of paper B's theorems and of their norms: what they find, what it decides, and what would not pass."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy
 import pytest
+import torch
+import xarray
 
+from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
 from skipscope.runs import RunFolder, load_run
-from skipscope.studies.b import theorem1, theorem2
+from skipscope.studies.b import norms, theorem1, theorem2
 from skipscope.studies.b.claims import CLAIMS
+from skipscope.studies.b.leaving_zero import best_of
+from skipscope.studies.b.norms import NORMS, NormSettings, residual_training
+from skipscope.studies.b.shortcuts import ShortcutSettings
 from skipscope.studies.b.theorem1 import THEOREM1, Theorem1Settings
 from skipscope.studies.b.theorem2 import THEOREM2, Theorem2Settings
 from skipscope.studies.bench import Bench
@@ -24,7 +30,7 @@ from tests.data.real import require
 CLAIMED = {claim.id: claim for claim in CLAIMS}
 MNIST = "cond(H) on MNIST with 10 components"
 SMALL1 = Theorem1Settings(2, points=5, labelled=10, steps=(30, 1000), distances=(0.1, 0.25, 0.5), units=100)
-SMALL2 = Theorem2Settings("digits", (3,), sets=4, units=(1, 2, 4, 8, 16, 32), rates=(0.3, 1.0), steps=400)
+SMALL2 = Theorem2Settings("digits", (3,), sets=4, units=(1, 2, 4, 8, 16, 32), per_decade=2, steps=400)
 
 Found = Mapping[str, Mapping[str, Any]]
 
@@ -98,6 +104,28 @@ def test_all_deep_shortcuts_stay_at_zero_from_the_papers_start(second: Found) ->
     assert max(second["B23"]["final loss, 4-shortcut"]) < 1  # but not from 0.1 Xavier
 
 
+def test_the_best_rate_of_each_shortcut_depth_is_inside_of_the_grid(second: Found) -> None:
+    found = second["B23"]
+    assert found["best learning rates on the edge of their grid"] == 0
+    assert len(found["best learning rates for n = 4, 5, 6"]) == 3
+    decision = CLAIMED["B23"].decide({**found, "best learning rates on the edge of their grid": 1}, "quick")
+    assert decision.verdict == "inconclusive"
+    assert "on the edge" in decision.reason
+
+
+def test_rates_that_diverge_close_the_grid() -> None:
+    inf = numpy.inf
+    losses = xarray.DataArray(
+        [[[3.0, 2, 1], [3, 2, 1]], [[3, 1, inf], [3, 1, 0.5]], [[1, 2, 3], [1, 2, 3]], [[inf] * 3] * 2],
+        dims=("n", "network", "rate"),
+        coords={"n": [3, 4, 5, 6], "rate": [0.1, 1.0, 10.0]},
+    )
+    found = best_of(losses)
+    assert found["on_edge"].values.tolist() == [True, False, True, True]
+    assert found["rate"].values.tolist() == [10, 1, 0.1, 0.1]
+    assert found["loss"].sel(n=4).values.tolist() == [1, 1]
+
+
 def test_wrong_forms_are_not_reproduced(second: Found, second_path: Path) -> None:
     saved = load_run(second_path)
     parts = {name.removeprefix("theorem2-"): saved.dataset(name) for name in saved.names}
@@ -107,7 +135,7 @@ def test_wrong_forms_are_not_reproduced(second: Found, second_path: Path) -> Non
     parts["conditions"]["condition"][:] = numpy.array(jump_and_rise)
     parts["stationarity"]["hessian"][-1] = 1e-20
     parts["biases"]["zeros"][0] += 1
-    parts["escape"]["loss"].loc[{"n": 5}] = 0.1
+    parts["escape"]["loss"].loc[{"n": 5}] /= 100
     found = theorem2.evidence(**parts)
     for name in ("B1", "B2", "B3", "B4", "B21", "B23"):
         assert CLAIMED[name].decide(found[name], "quick").verdict == "not reproduced", name
@@ -123,14 +151,97 @@ def test_norms_that_do_not_shrink_are_not_reproduced(tmp_path: Path) -> None:
 
 
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(InputError, match="of at least 1, and two units or more"):
-        dataclasses.replace(SMALL1, units=1)
-    with pytest.raises(InputError, match="distances above 0 and up to 1"):
-        dataclasses.replace(SMALL1, distances=(1.5,))
-    with pytest.raises(InputError, match="two numbers of units"):
-        dataclasses.replace(SMALL2, units=(4,))
-    with pytest.raises(InputError, match="steps of at least 1"):
-        dataclasses.replace(SMALL2, steps=0)
+    for settings, change, words in (
+        (SMALL1, {"units": 1}, "units: expected two or more, got 1"),
+        (SMALL1, {"draws": 0}, "draws: expected at least 1, got 0"),
+        (SMALL1, {"steps": (30, 0)}, r"at least 1 or more, got \(30, 0\)"),
+        (SMALL1, {"distances": (1.5,)}, r"above 0 and up to 1, got \(1.5,\)"),
+        (SMALL2, {"units": (4,)}, r"two numbers of units, got sizes=\(3,\), units=\(4,\)"),
+        (SMALL2, {"sizes": (3, 0)}, r"sizes: expected at least 1, got \(3, 0\)"),
+        (SMALL2, {"steps": 0}, "steps: expected at least 1, got 0"),
+        (NormSettings(), {"samples": 0}, "samples: expected at least 1, got 0"),
+        (NormSettings(), {"rate": -1.0}, "a rate above 0, got -1.0"),
+        (ShortcutSettings(), {"networks": 0}, "networks: expected at least 1, got 0"),
+        (ShortcutSettings(), {"residual_epochs": 4}, "5 epochs or more, got 4"),
+    ):
+        with pytest.raises(InputError, match=words):
+            dataclasses.replace(settings, **change)
+
+
+# -- norms
+
+
+def followed(depth: int, losses: list[float], norms_at: list[float]) -> xarray.Dataset:
+    """Two seeds; the second's norms are twice those of the first."""
+    curves = numpy.array([norms_at, [2 * norm for norm in norms_at]])
+    return xarray.Dataset(
+        {"loss": (("seed", "step"), [losses, losses]), "norm": (("seed", "step"), curves)}, attrs={"depth": depth}
+    )
+
+
+def test_norms_are_compared_at_equal_loss() -> None:
+    """The worst final loss is 1. The second depth has it half way between two steps, at a norm of 4 / 2."""
+    parts = [followed(4, [9, 4, 1], [0.1, 2, 4]), followed(16, [9, 1.5, 0.5], [0.1, 1.5, 2.5])]
+    assert norms.slopes_at_equal_loss(parts) == pytest.approx([-0.5, -0.5])
+    at_start = followed(16, [1, 1, 0.5], [2.0, 3, 4])
+    assert norms.slopes_at_equal_loss([parts[0], at_start]) == pytest.approx([-0.5, -0.5])
+    lost = followed(16, [9, numpy.inf, numpy.inf], [0.1, numpy.nan, numpy.nan])
+    assert numpy.isnan(norms.slopes_at_equal_loss([parts[0], lost])).all()
+
+
+def test_norms_fall_with_depth_during_a_share_of_the_training() -> None:
+    parts = [followed(depth, [1] * 5, row) for depth, row in ((4, [1, 5, 5, 5, 5]), (8, [1, 4, 6, 4, 5]))]
+    assert norms.shares_falling(parts) == [0.5, 0.5]
+    parts.append(followed(16, [1] * 5, [1, 4, 3, 3, 3]))
+    assert norms.shares_falling(parts) == [0.25, 0.25]
+
+
+def test_states_from_small_weights_neither_stand_still_nor_explode(tmp_path: Path) -> None:
+    settings = dataclasses.replace(NORMS.presets["smoke"], initial=32, networks=3)
+    with RunFolder(tmp_path / "run", "study B.norms") as run:
+        bench = Bench("norms", run, preset="quick", seed=0, device="cpu")
+        states = norms._states(bench, bench.data("digits"), settings)
+    slopes = abs(norms._growth(states, "from zero"))
+    assert (slopes > 0).all()
+    assert (slopes <= 1e-3).all()
+    assert (norms._growth(states, "without BatchNorm") > 0.1).all()
+
+
+def noise() -> Dataset:
+    """Images of CIFAR-10's size."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    pixels = torch.randint(0, 256, (24, 3, 32, 32), dtype=torch.uint8, generator=generator, device="cpu")
+    images = Images(pixels, torch.arange(24, device="cpu") % 10)
+    return Dataset("noise", tuple(map(str, range(10))), images, images.select(torch.arange(10, device="cpu")))
+
+
+def test_a_kill_before_the_part_is_written_loses_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = dataclasses.replace(residual_training(5, (0.4, 0.605)), batch=8, precision="float32")
+    trained: list[int] = []
+
+    def measured(folder: str, former: Any = "refuse") -> xarray.Dataset:
+        with RunFolder(tmp_path / folder, "study B.norms", former=former) as run:
+            bench = Bench(
+                "norms",
+                run,
+                preset="full",
+                seed=0,
+                device="cpu",
+                progress=lambda what, done, total: trained.append(done),
+            )
+            return norms._residual(bench, noise(), training, 8)
+
+    expected = measured("whole")
+    assert trained.pop() == 15
+    with monkeypatch.context() as patch:
+        patch.setattr(norms, "_branch_outputs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            measured("killed")
+    assert list((tmp_path / "killed").rglob("*.training.*"))
+    trained.clear()
+    xarray.testing.assert_identical(measured("killed", "resume"), expected)
+    assert not trained
+    assert not list((tmp_path / "killed").rglob("*.training.*"))
 
 
 def test_the_known_numbers_of_mnist(tmp_path: Path) -> None:

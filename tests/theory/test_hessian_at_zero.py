@@ -182,6 +182,24 @@ def test_complex_eigenvalues_of_M_square_the_growth_for_one_shortcut() -> None: 
     assert slopes[1] == pytest.approx(2, abs=0.4)
 
 
+@pytest.mark.parametrize(
+    ("diagonal", "expected"),
+    [
+        ((0.7, 0.4, 1.6), 2),  # like R
+        ((1.0, 0.4, 0.9), 2),
+        ((0.7, -0.7, 1.6), 4),  # two that are opposite: like R^2
+        ((1.0, 0.4, 1.6), 2 * 1.6**12),  # one is the variance of the inputs, another one larger: like R 1.6^R
+        ((-1.0, 0.4, 1.6), 2 * 1.6**12),
+        ((1.0, 0.4, -1.6), 2 * 1.6**12),
+    ],
+)
+def test_real_eigenvalues_of_M_decide_the_growth_for_one_shortcut(  # noqa: N802
+    diagonal: tuple[float, ...], expected: float
+) -> None:
+    shallow, deep = conditions(torch.diag(torch.tensor(diagonal, dtype=torch.float64)), (12, 24))
+    assert deep / shallow == pytest.approx(expected, rel=0.05)
+
+
 @pytest.mark.parametrize(("post", "bias"), [(identity, False), (smooth_relu, True)])
 def test_counting_eigenvalues_finds_the_extreme_ones(post: Activation, bias: bool) -> None:
     X, Y = data(3, 20, 3)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from skipscope.report.figures.shortcut_networks import place_of
 from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
 
 if TYPE_CHECKING:
@@ -31,18 +32,19 @@ def against_depth(
     dataset: xarray.Dataset,
     quantity: str = "log_condition",
     title: str = "log10 of largest / 10th percentile of |lambda|",
-    ceiling: float = 14.0,
 ) -> Any:
     """Means with error bars against depth, one curve a kind of network; crosses at the ceiling count masked runs.
 
-    dataset: the quantity and `masked` (architecture, depth, seed); NaN where masked or not measured.
+    dataset: the quantity and `masked` (architecture, depth, seed); NaN where masked or not measured. Attribute
+    `log_ceiling`: above which values are masked.
     """
     import plotly.graph_objects as go
 
     figure = go.Figure()
     depths = dataset["depth"].values
     masked = dataset["masked"].sum(RUNS)
-    for place, name in enumerate(names_of(dataset, "architecture")):
+    for number, name in enumerate(names_of(dataset, "architecture")):
+        place = place_of(name, number)
         mean, spread, count = mean_and_spread(dataset[quantity].sel(architecture=name))
         figure.add_scatter(
             x=depths,
@@ -59,7 +61,7 @@ def against_depth(
         if lost.any():
             figure.add_scatter(
                 x=depths[lost > 0],
-                y=numpy.full((lost > 0).sum(), ceiling),
+                y=numpy.full((lost > 0).sum(), float(dataset.attrs["log_ceiling"])),
                 customdata=lost[lost > 0],
                 mode="markers",
                 name=f"{name}, masked",
@@ -84,7 +86,8 @@ def against_loss(dataset: xarray.Dataset, quantities: Mapping[str, str]) -> Any:
     excess = losses - float(dataset.attrs["lowest_loss"])
     for panel, (quantity, title) in enumerate(quantities.items()):
         here = {"row": 1, "col": panel + 1}
-        for place, name in enumerate(names_of(dataset, "architecture")):
+        for number, name in enumerate(names_of(dataset, "architecture")):
+            place = place_of(name, number)
             mean, spread, count = mean_and_spread(dataset[quantity].sel(architecture=name))
             seen = count > 0
             if not seen.any():

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from skipscope.report.figures.shortcut_networks import place_of
 from skipscope.report.figures.style import look, styled
 
 if TYPE_CHECKING:
     import xarray
 
-SMALLEST = 1e-15  # a distance from the optimum that is not rounding
 OPEN = "-open"
-KNOWN = ("orthogonal", "Xavier", "1-shortcut", "2-shortcut", "3-shortcut")  # look the same in all figures
 DROP = {"color": "#999999", "width": 1, "dash": "dot"}  # of the learning rate
 
 
@@ -26,14 +25,14 @@ def tuned_losses(curves: Mapping[str, Sequence[xarray.Dataset]], *, excess: bool
     """Left: log10 of the final loss, or of what it is above the lowest one, against depth. Right: the best rates.
 
     curves: by name, one dataset a depth with `final` (seed), `best_rate`, `on_edge` and `flat`; for the excess also
-    `lowest_loss`. A network that ends alike at all rates has no best one.
+    `log_excess` (seed). A network that ends alike at all rates has no best one.
     """
     from plotly.subplots import make_subplots
 
     titles = ["log10(final loss - lowest loss)" if excess else "log10(final loss)", "best learning rate"]
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1)
     for number, (name, parts) in enumerate(curves.items()):
-        place = KNOWN.index(name) if name in KNOWN else number
+        place = place_of(name, number)
         symbols = [_symbol(place, part) for part in parts]
         logs = [log_losses(part, excess=excess) for part in parts]
         _points(figure, name, place, parts, logs, symbols=symbols, row=1, col=1)
@@ -111,8 +110,7 @@ def state_variances(dataset: xarray.Dataset) -> Any:
 
 def log_losses(part: xarray.Dataset, *, excess: bool) -> numpy.ndarray:
     """log10 of the final losses (seed), or of what they are above the lowest one."""
-    losses = part["final"].values
-    return numpy.log10(numpy.maximum(losses - part.attrs["lowest_loss"], SMALLEST) if excess else losses)
+    return part["log_excess"].values if excess else numpy.log10(part["final"].values)
 
 
 def spread(values: numpy.ndarray) -> float:

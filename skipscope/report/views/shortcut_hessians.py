@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy
-
 from skipscope.report.figures.shortcut_hessians import against_depth, against_loss, learning_dynamics, mean_and_spread
 from skipscope.report.figures.style import names_of
 from skipscope.report.table import Table, number
@@ -58,7 +56,7 @@ def initial_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             data=data.attrs["data"],
             runs=counted(int(runs.max()), "run"),
             fewer=f" ({', '.join(fewer)})" if fewer else "",
-            masked=f"{counted(lost, 'value')} above 1e14, noise of float64, left out and marked by crosses."
+            masked=f"{counted(lost, 'value')} above {_ceiling(data)}, noise of float64, left out and marked by crosses."
             if lost
             else "",
         ).strip()
@@ -69,10 +67,6 @@ def initial_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             f"{float(flat.max()):.3f} at depths {int(data['depth'].min())} to {int(data['depth'].max())}."
         )
     return View(tables, figures, sentences)
-
-
-def alike_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return View([_alike(data) for data in datasets.values()])
 
 
 def dynamics_view(datasets: Mapping[str, xarray.Dataset]) -> View:
@@ -106,6 +100,10 @@ def _cells(values: xarray.DataArray, digits: int) -> list[str]:
     return [_cell(*each, digits=digits) for each in zip(*mean_and_spread(values), strict=True)]
 
 
+def _ceiling(data: xarray.Dataset) -> str:
+    return f"1e{data.attrs['log_ceiling']:g}"
+
+
 def _by_depth(data: xarray.Dataset) -> Table:
     names = names_of(data, "architecture")
     columns = [_cells(data["log_condition"].sel(architecture=name), 3) for name in names]
@@ -116,30 +114,9 @@ def _by_depth(data: xarray.Dataset) -> Table:
     ]
     about = (
         "log10 of the largest |lambda| over the 10th percentile of |lambda|, mean and standard deviation over runs; "
-        "one number where there is one run. Masked: values above 1e14, which are rounding noise."
+        f"one number where there is one run. Masked: values above {_ceiling(data)}, which are rounding noise."
     )
     return Table("Conditioning before training, by depth", ["depth", *names, "masked"], rows, about)
-
-
-def _alike(data: xarray.Dataset) -> Table:
-    means = data["excess"].mean("seed").fillna(math.inf)
-    place = means.argmin("rate")
-    rows = []
-    for depth in data["depth"].values:
-        row = [str(int(depth))]
-        for name in names_of(data, "architecture"):
-            best = data.isel(rate=int(place.sel(architecture=name, depth=depth))).sel(architecture=name, depth=depth)
-            logs = best["excess"].copy(data=numpy.log10(best["excess"].values))
-            mean, spread, count = (values.item() for values in mean_and_spread(logs))
-            row += [_cell(mean, spread, count), number(float(best["rate"]))]
-        rows.append(row)
-    names = [text for name in names_of(data, "architecture") for text in (name, "rate")]
-    about = (
-        f"log10 of the loss after {data.attrs['steps']} steps minus that of the best linear map, at the learning rate "
-        f"with the lowest mean loss of {', '.join(f'{rate:g}' for rate in data['rate'].values)}; "
-        f"{counted(data.sizes['seed'], 'run')}."
-    )
-    return Table("1-shortcut networks and orthogonal weights after training", ["depth", *names], rows, about)
 
 
 def _by_loss(data: xarray.Dataset, quantity: str, title: str) -> Table:
@@ -162,12 +139,12 @@ def _turning_points(data: xarray.Dataset) -> Table:
     rows = []
     for seed in data["seed"].values:
         one = data.sel(seed=seed).dropna("epoch", subset=["step"])
-        steps = [number(float(one[key])) for key in ("peak", "drop", "converged")]
+        steps = [number(float(one[key])) for key in ("peak", "drop", "fall", "converged")]
         first, last = (f"{float(one['index'][place]):.4f}" for place in (0, -1))
         rows.append([str(int(seed)), *steps, first, f"{float(one['index'].min()):.4f}", last])
-    columns = ["run", "gradient peaks", "index drops", "converged", "first index", "lowest", "last"]
+    columns = ["run", "gradient peaks", "index drops", "fall", "converged", "first index", "lowest", "last"]
     about = (
         "2-shortcut networks: the steps of the largest gradient, of the steepest drop of the index, and at which 99 % "
-        "of the loss above that of the best linear map is gone."
+        "of the loss above that of the best linear map is gone. Fall: how many steps it takes from 90 % to 10 % of it."
     )
     return Table("Index and gradient", columns, rows, about)

@@ -9,11 +9,12 @@ points of lower index (share of negative eigenvalues); and that their index drop
 We expect it at large losses. At the optimum itself the Hessian has rank 100 at most, whatever the network: all
 condition numbers diverge on the way there, and how alike they are depends on how near the end is.
 
-Each kind of network has the learning rate of a short list with the lowest mean loss at the end. The list ends where
-steps are still small: most networks would take ten times the rate, but jump from the first loss to a tenth of it, and
-2-shortcut networks be there after ten steps. Hence also more steps than the paper's 1000. This matters: at ten times
-the rates and 1000 steps, which we tried first, one 2-shortcut run of three had the higher index at one loss near the
-optimum, so that B8 was inconclusive.
+Each kind of network is trained twice: at every learning rate of a short list for its losses, and at the rate with the
+lowest mean loss at the end for its Hessians. That rate is chosen by the runs that are then compared, as in the paper.
+The list ends where steps are still small: most networks would take ten times the rate, but jump from the first loss to
+a tenth of it, and 2-shortcut networks be there after ten steps. Hence also more steps than the paper's 1000. This
+matters: at ten times the rates and 1000 steps, which we tried first, one 2-shortcut run of three had the higher index
+at one loss near the optimum, so that B8 was inconclusive.
 
 Hessians are taken where a run first falls below losses that are evenly spaced in the logarithm of the excess over the
 optimum, and every run is interpolated linearly on a grid of losses: the index as it is, magnitudes by their logarithms.
@@ -31,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.errors import InputError
-from skipscope.studies.b.initial import curvature, log_condition, spec_of
-from skipscope.studies.b.subjects import Task, task
+from skipscope.studies.b.initial import log_condition, spectrum_numbers
+from skipscope.studies.b.subjects import ARCHITECTURES, NOISE, Task, lowest, spec_of, task
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Evidence, Study
 from skipscope.training.ensemble import Ensemble, grid, member_weights, train_ensemble
@@ -49,8 +50,10 @@ QUANTITIES = ("log_largest", "log_tenth", "log_condition", "index")
 SHOWN = ("xavier", "orthogonal", "1-shortcut", "2-shortcut")
 SPANNING = ("orthogonal", "2-shortcut")  # whose losses the grid spans
 OTHERS = ("xavier", "orthogonal")  # those that the paper compares 2-shortcut networks with
+FOLLOWED = "2-shortcut"  # step by step
 LARGE_LOSS = 1.0
 CONVERGED = 0.01  # of the first excess loss
+FALL = (0.9, 0.1)  # of the first excess loss, between which it falls
 BEYOND = 1.3  # times the steps to convergence: as far as the index is followed step by step
 
 
@@ -68,16 +71,21 @@ class DynamicsSettings:
     def __post_init__(self) -> None:
         if self.depth < 2 or self.depth % 2:
             raise InputError(f"depth: expected an even number, got {self.depth}")
-        if not self.rates or min(self.snapshots, self.levels, self.epochs) < 3 or min(self.runs, self.steps) < 1:
-            raise InputError("expected rates, runs, steps, and at least 3 snapshots, levels and epochs")
+        if not self.rates or min(self.rates) <= 0:
+            raise InputError(f"rates: expected learning rates above 0, got {self.rates}")
+        for key, least in {"snapshots": 3, "levels": 3, "epochs": 3, "runs": 1, "steps": 1}.items():
+            if getattr(self, key) < least:
+                raise InputError(f"{key}: expected at least {least}, got {getattr(self, key)}")
 
 
 def run(bench: Bench, settings: DynamicsSettings) -> Evidence:
     subject = task(bench, settings.data)
     bench.note(CHOSEN)
     ways = {name: bench.part(name, partial(_way, bench, settings, subject, name)) for name in SHOWN}
-    epochs = bench.part("epochs", lambda: _epochs(bench, settings, subject, float(ways["2-shortcut"].attrs["rate"])))
-    return evidence(bench.part("", lambda: on_grid(ways, settings.levels)), epochs)
+    return evidence(
+        bench.part("", lambda: on_grid(ways, settings.levels)),
+        bench.part("epochs", lambda: by_epoch(ways[FOLLOWED])),
+    )
 
 
 def evidence(by_loss: xarray.Dataset, epochs: xarray.Dataset) -> dict[str, dict[str, Any]]:
@@ -113,9 +121,13 @@ def evidence(by_loss: xarray.Dataset, epochs: xarray.Dataset) -> dict[str, dict[
             "|epoch of index drop - of gradient peak| / epochs to convergence": (
                 abs(epochs["drop"] - epochs["peak"]) / epochs["converged"]
             ).values.tolist(),
+            "|epoch of index drop - of gradient peak| / epochs from 90 % to 10 % of the first excess loss": (
+                abs(epochs["drop"] - epochs["peak"]) / epochs["fall"]
+            ).values.tolist(),
             "epoch of the steepest drop of the index": epochs["drop"].values.tolist(),
             "epoch of the largest gradient": epochs["peak"].values.tolist(),
             "epochs to convergence": epochs["converged"].values.tolist(),
+            "epochs from 90 % to 10 % of the first excess loss": epochs["fall"].values.tolist(),
         },
     }
 
@@ -155,7 +167,7 @@ def on_grid(ways: dict[str, xarray.Dataset], levels: int) -> xarray.Dataset:
     found = {key: numpy.full((len(ways), first.sizes["seed"], levels), numpy.nan) for key in QUANTITIES}
     for place, way in enumerate(ways.values()):
         for member in range(way.sizes["seed"]):
-            one = way.isel(seed=member).dropna("snapshot", subset=["loss"])
+            one = chosen(way.isel(seed=member), "falling")
             for key, values in _quantities(one).items():
                 found[key][place, member] = interpolated(one["loss"].values, values, spaced)
     return xarray.Dataset(
@@ -185,53 +197,23 @@ def _quantities(one: xarray.Dataset) -> dict[str, numpy.ndarray]:
     }
 
 
-# -- what is measured
+# -- step by step
 
 
-def falling_steps(losses: numpy.ndarray, lowest: float, count: int) -> list[int]:
-    """The steps at which a run first falls to `count` losses from its first to its least, evenly spaced in
-    log(loss - lowest); fewer where it falls past several in one step."""
-    excess = numpy.maximum(losses - lowest, 1e-14 * abs(lowest))
-    levels = numpy.geomspace(excess[0], excess.min(), count)
-    levels[-1] = excess.min()  # to the last bit
-    return sorted({int((excess <= level).argmax()) for level in levels[1:]} | {0})
-
-
-def _way(bench: Bench, settings: DynamicsSettings, subject: Task, name: str) -> xarray.Dataset:
-    """Hessians of runs at the best rate, at falling losses: (seed, snapshot), NaN after the last of a run."""
+def by_epoch(way: xarray.Dataset) -> xarray.Dataset:
+    """Hessians at even steps (seed, epoch), NaN after a run's last, and where index and gradient turn."""
     import xarray
 
-    tuned = _train(bench, settings, subject, name, settings.rates)
-    losses = tuned.losses.reshape(settings.runs, len(settings.rates), -1)
-    means = losses[:, :, -1].mean(0)
-    if not means.isfinite().any():
-        raise InputError(f"rates: {name} networks diverge at every one of {settings.rates}")
-    best = int(means.argmin())
-    lowest = subject.moments.lowest_loss
-    steps = [falling_steps(history.numpy(), lowest, settings.snapshots) for history in losses[:, best]]
-    found = _hessians(bench, settings, subject, name, settings.rates[best], steps)
-    about = {"data": subject.name, "depth": settings.depth, "steps": settings.steps, "lowest_loss": lowest}
-    return xarray.Dataset(
-        {key: (("seed", "snapshot"), values) for key, values in found.items()},
-        {"seed": bench.seeds(settings.runs)},
-        {"part": "piece", "rate": settings.rates[best], **about},
-    )
-
-
-def _epochs(bench: Bench, settings: DynamicsSettings, subject: Task, rate: float) -> xarray.Dataset:
-    """2-shortcut runs: loss and gradient at every step, the index at some (seed, epoch) until after convergence."""
-    import xarray
-
-    name = "2-shortcut"
-    trained = _train(bench, settings, subject, name, [rate])
-    assert trained.gradient_norms is not None
-    losses, gradients = trained.losses.numpy(), trained.gradient_norms.numpy()
-    excess = losses - subject.moments.lowest_loss
-    there = excess <= CONVERGED * excess[:, :1]
-    converged = numpy.where(there.any(1), there.argmax(1), numpy.nan)
-    ends = numpy.fmin(BEYOND * converged, settings.steps)  # the last step where a run does not converge
-    steps = [sorted({round(step) for step in numpy.linspace(0, end, settings.epochs)}) for end in ends.tolist()]
-    found = _hessians(bench, settings, subject, name, rate, steps)
+    runs = [chosen(way.isel(seed=member), "even") for member in range(way.sizes["seed"])]
+    most = max(one.sizes["snapshot"] for one in runs)
+    found = {
+        key: numpy.stack([_padded(one[key].values, most) for one in runs])
+        for key in ("step", "loss", "gradient", "largest", "tenth", "index")
+    }
+    losses, gradients = way["every_loss"].values, way["gradient_norm"].values
+    lowest_loss = float(way.attrs["lowest_loss"])
+    converged = steps_to(losses, lowest_loss, CONVERGED)
+    first, last = (steps_to(losses, lowest_loss, share) for share in FALL)
     return xarray.Dataset(
         {
             **{key: (("seed", "epoch"), values) for key, values in found.items()},
@@ -240,10 +222,82 @@ def _epochs(bench: Bench, settings: DynamicsSettings, subject: Task, rate: float
             "drop": ("seed", steepest_drop(found["step"], found["index"])),
             "peak": ("seed", gradients.argmax(1).astype(float)),
             "converged": ("seed", converged),
+            "fall": ("seed", numpy.maximum(last - first, 1.0)),  # one step where it is within one
         },
-        {"seed": bench.seeds(settings.runs)},
-        {"measure": "shortcut_epochs", "data": subject.name, "depth": settings.depth, "rate": rate},
+        {"seed": way["seed"].values},
+        {"measure": "shortcut_epochs", **{key: way.attrs[key] for key in ("data", "depth", "rate")}},
     )
+
+
+def steps_to(losses: numpy.ndarray, lowest_loss: float, share: float) -> numpy.ndarray:
+    """Of each run (a row): the first step at which so much of its first excess loss is left, NaN where none is."""
+    excess = losses - lowest_loss
+    there = excess <= share * excess[:, :1]
+    return numpy.where(there.any(1), there.argmax(1), numpy.nan)
+
+
+def even_steps(losses: numpy.ndarray, lowest_loss: float, count: int) -> list[int]:
+    """From the first step to BEYOND convergence, or to the last where a run does not converge."""
+    end = numpy.fmin(BEYOND * steps_to(losses[None], lowest_loss, CONVERGED)[0], len(losses) - 1)
+    return sorted({round(step) for step in numpy.linspace(0, end, count).tolist()})
+
+
+def chosen(one: xarray.Dataset, why: str) -> xarray.Dataset:
+    """The snapshots of one run that were taken for a reason, `falling` or `even`."""
+    return one.isel(snapshot=numpy.flatnonzero(one[why].values == 1))
+
+
+def _padded(values: numpy.ndarray, length: int) -> numpy.ndarray:
+    return numpy.pad(values, (0, length - len(values)), constant_values=numpy.nan)
+
+
+# -- what is measured
+
+
+def falling_steps(losses: numpy.ndarray, lowest_loss: float, count: int) -> list[int]:
+    """The steps at which a run first falls to `count` losses from its first to its least, evenly spaced in
+    log(loss - lowest); fewer where it falls past several in one step."""
+    excess = numpy.maximum(losses - lowest_loss, NOISE * abs(lowest_loss))
+    levels = numpy.geomspace(excess[0], excess.min(), count)
+    levels[-1] = excess.min()  # to the last bit
+    return sorted({int((excess <= level).argmax()) for level in levels[1:]} | {0})
+
+
+def _way(bench: Bench, settings: DynamicsSettings, subject: Task, name: str) -> xarray.Dataset:
+    """Hessians of runs at the best rate: (seed, snapshot), NaN after the last of a run.
+
+    They are taken at falling losses, and for the network that is followed step by step at even steps too; `falling`
+    and `even` are 1 where they were. That network also has its loss and gradient at every step.
+    """
+    import xarray
+
+    tuned = _train(bench, settings, subject, name, settings.rates)
+    histories = tuned.losses.reshape(settings.runs, len(settings.rates), -1).numpy()
+    best = lowest(histories[:, :, -1])
+    if not numpy.isfinite(histories[:, best, -1]).all():
+        raise InputError(f"rates: {name} networks diverge at every one of {settings.rates}")
+    losses, lowest_loss = histories[:, best], subject.moments.lowest_loss
+    reasons = {
+        "falling": [falling_steps(history, lowest_loss, settings.snapshots) for history in losses],
+        "even": [even_steps(history, lowest_loss, settings.epochs) if name == FOLLOWED else [] for history in losses],
+    }
+    steps = [sorted({*falling, *even}) for falling, even in zip(*reasons.values(), strict=True)]
+    found = _hessians(bench, settings, subject, name, settings.rates[best], steps)
+    most = max(map(len, steps))
+    for why, taken in reasons.items():
+        marks = [numpy.isin(each, its).astype(float) for each, its in zip(steps, taken, strict=True)]
+        found[why] = numpy.stack([_padded(row, most) for row in marks])
+    about = {"data": subject.name, "depth": settings.depth, "steps": settings.steps, "lowest_loss": lowest_loss}
+    way = xarray.Dataset(
+        {key: (("seed", "snapshot"), values) for key, values in found.items()},
+        {"seed": bench.seeds(settings.runs)},
+        {"part": "piece", "rate": settings.rates[best], **about},
+    )
+    if name != FOLLOWED:
+        return way
+    assert tuned.gradient_norms is not None
+    gradients = tuned.gradient_norms.reshape(histories.shape).numpy()[:, best]
+    return way.assign(every_loss=(("seed", "every"), losses), gradient_norm=(("seed", "every"), gradients))
 
 
 def _train(
@@ -254,24 +308,25 @@ def _train(
     rates: Sequence[float],
     snapshots: Sequence[int] = (),
 ) -> Ensemble:
-    """Seeds, and for each of them the rates."""
-    spec, init = spec_of(name, settings.depth)
+    """Seeds, and for each of them the rates, to the last of the snapshots if there are any."""
+    spec, (_, init) = spec_of(name, settings.depth), ARCHITECTURES[name]
     members = grid([init], bench.seeds(settings.runs), rates)
     return train_ensemble(
         spec,
         member_weights(spec, members, device=bench.device),
         subject.moments,
         [member.rate for member in members],
-        settings.steps,
+        max(snapshots, default=settings.steps),
+        record=() if snapshots else None,
         snapshots=snapshots,
-        gradient_norms=True,
+        gradient_norms=name == FOLLOWED and not snapshots,
     )
 
 
 def _hessians(
     bench: Bench, settings: DynamicsSettings, subject: Task, name: str, rate: float, steps: Sequence[Sequence[int]]
 ) -> dict[str, numpy.ndarray]:
-    """What `curvature` finds at the steps of each run: (seed, most steps of a run), NaN after a run's last."""
+    """What `spectrum_numbers` finds at the steps of each run: (seed, most steps of a run), NaN after a run's last."""
     trained = _train(bench, settings, subject, name, [rate], sorted({step for each in steps for step in each}))
     progress = bench.steps(f"Hessians of {name} networks on their way")
     done, total = 0, sum(map(len, steps))
@@ -280,7 +335,7 @@ def _hessians(
         for place, step in enumerate(each):
             progress(done, total)
             weights = trained.snapshots[step][member].to(bench.device)
-            for key, value in {"step": step, **curvature(trained.spec, weights, subject.moments)}.items():
+            for key, value in {"step": step, **spectrum_numbers(trained.spec, weights, subject.moments)}.items():
                 empty = numpy.full((len(steps), max(map(len, steps))), numpy.nan)
                 found.setdefault(key, empty)[member, place] = value
             done += 1

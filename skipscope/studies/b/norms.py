@@ -10,10 +10,13 @@ recalls that deeper networks have smaller branches (He et al.).
 
 We expect all of it, with weights that fall more slowly than the one over the square root of the depth of theorem 1.
 
-Norms are Frobenius norms, mean over the layers (convolutions of a ResNet). One learning rate for all depths. States:
-variance over all entries after each unit of the first stage, where all states have one shape; batch normalisation with
-the batch's own statistics, since untrained running ones are the identity. Branches: standard deviation over all entries
-of test images, mean over the units of a trained network.
+Norms are Frobenius norms, mean over the layers (convolutions of a ResNet). One learning rate for all depths, and as
+many steps: these decide. Depths that learn faster are then ahead, so that norms at equal loss are reported besides, and
+the share of the recorded steps at which norms fall from each depth to the next. States: variance over all entries after
+each unit of the first stage, where all states have one shape; batch normalisation with the batch's own statistics,
+since untrained running ones are the identity. "From zero" is the paper's initialisation of that name, 0.01 times the
+usual weights of the units. Branches: standard deviation over all entries of test images, mean over the units of a
+trained network.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -31,8 +35,9 @@ from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models import ResNet, Samples, ShortcutSpec, build
 from skipscope.models.blocks import Block
+from skipscope.models.shortcuts import ZERO_FACTOR
 from skipscope.studies.b.subjects import COMPONENTS, Task, task
-from skipscope.studies.b.theorem2 import slope
+from skipscope.studies.b.zero_weights import slope
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Evidence, Study
 from skipscope.training import At, Settings, grid, member_weights, train, train_ensemble
@@ -45,6 +50,7 @@ MEASURE = "shortcut_norms"
 RECORDED = 100  # points of a curve over the steps
 NARROW = "-n4"  # option of the networks that are trained on digits: 4, 8 and 16 channels
 IMAGES = 256  # whose states and branches are measured
+KINDS = {"linear": "linear", "relu": "ReLU-mid", "residual": "pre-activation ResNets"}  # titles
 STARTS = {"without BatchNorm": "-nonorm", "with BatchNorm": "", "from zero": "-nonorm"}  # option of the network's name
 
 
@@ -67,9 +73,12 @@ class NormSettings:
     def __post_init__(self) -> None:
         if len(self.depths) < 2 or len(self.trained) < 2 or any(depth < 2 or depth % 2 for depth in self.depths):
             raise InputError(f"expected two even depths or more, got depths={self.depths}, trained={self.trained}")
-        counts = (self.networks, self.trained_networks, self.steps, self.epochs, self.samples or 1)
-        if min(counts) < 1 or self.rate <= 0:
-            raise InputError("expected networks, steps, epochs and samples of at least 1, and a rate above 0")
+        for key in ("networks", "trained_networks", "steps", "epochs", "samples"):
+            given = getattr(self, key)
+            if given is not None and given < 1:
+                raise InputError(f"{key}: expected at least 1, got {given}")
+        if not self.rate > 0:
+            raise InputError(f"rate: expected a rate above 0, got {self.rate}")
         if self.residual_epochs < 5:
             raise InputError(f"residual_epochs: expected at least 5, for two drops, got {self.residual_epochs}")
 
@@ -94,11 +103,9 @@ def run(bench: Bench, settings: NormSettings) -> Evidence:
     if settings.residual:
         images = bench.data(settings.residual_data)
         training = residual_training(settings.residual_epochs, (0.4, 0.605))  # the paper's 81st and 122nd of 200 epochs
-        norms["residual"] = [
-            bench.part(f"residual-{depth}", partial(_residual, bench, images, training, depth))
-            for depth in settings.residual
-        ]
-    return evidence(norms, states, branches)
+        norms["residual"] = [_residual(bench, images, training, depth) for depth in settings.residual]
+    found = evidence(norms, states, branches)
+    return {**found, "B14": {**found["B14"], **besides(norms)}}
 
 
 def residual_training(epochs: int, drops: Sequence[float]) -> Settings:
@@ -123,13 +130,12 @@ def evidence(
     norms: Mapping[str, Sequence[xarray.Dataset]], states: xarray.Dataset, branches: Sequence[xarray.Dataset]
 ) -> dict[str, dict[str, Any]]:
     seeds = {"seeds": states.sizes["seed"]}
-    names = {"linear": "linear", "relu": "ReLU-mid", "residual": "pre-activation ResNets"}
     slopes = {name: _growth(states, name) for name in STARTS}
     return {
         "B14": {
             **seeds,
             **{
-                f"slope of log mean |W|_F over log depth, {names[kind]}": slopes_over_depth(
+                f"slope of log mean |W|_F over log depth, {KINDS[kind]}": slopes_over_depth(
                     parts, lambda part: part["norm"].isel(step=-1)
                 )
                 for kind, parts in norms.items()
@@ -152,6 +158,15 @@ def evidence(
     }
 
 
+def besides(norms: Mapping[str, Sequence[xarray.Dataset]]) -> dict[str, list[float]]:
+    """Of norms during training, by seed: what is reported beside the slopes in the end."""
+    found = {}
+    for kind, parts in norms.items():
+        found[f"slope of log mean |W|_F over log depth at equal loss, {KINDS[kind]}"] = slopes_at_equal_loss(parts)
+        found[f"share of the recorded steps with norms that fall with depth, {KINDS[kind]}"] = shares_falling(parts)
+    return found
+
+
 def slopes_over_depth(parts: Sequence[xarray.Dataset], value: Any) -> list[float]:
     """Of the log of a value (seed) over log depth, one slope a seed; none where there are no networks."""
     if not parts:
@@ -159,6 +174,34 @@ def slopes_over_depth(parts: Sequence[xarray.Dataset], value: Any) -> list[float
     depths = numpy.array([part.attrs["depth"] for part in parts], dtype=float)
     values = numpy.stack([value(part).values for part in parts])  # depths, seeds
     return [slope(depths, column) for column in values.T]
+
+
+def slopes_at_equal_loss(parts: Sequence[xarray.Dataset]) -> list[float]:
+    """As slopes_over_depth, of the norms where each depth first has the highest of the final losses of all depths."""
+    targets = numpy.max([part["loss"].isel(step=-1).values for part in parts], axis=0)  # seeds
+    return slopes_over_depth(parts, lambda part: _norms_at(part, targets))
+
+
+def _norms_at(part: xarray.Dataset, losses: numpy.ndarray) -> xarray.DataArray:
+    """Norms (seed) where the loss of each seed first comes down to one; linear between recorded steps."""
+    import xarray
+
+    found = []
+    for loss, norm, target in zip(part["loss"].values, part["norm"].values, losses, strict=True):
+        if not numpy.isfinite(target):
+            found.append(numpy.nan)
+            continue
+        after = int((loss <= target).argmax())
+        before = max(after - 1, 0)
+        way = (loss[before] - target) / (loss[before] - loss[after]) if loss[before] > loss[after] else 1.0
+        found.append(norm[before] + way * (norm[after] - norm[before]))
+    return xarray.DataArray(found, dims="seed")
+
+
+def shares_falling(parts: Sequence[xarray.Dataset]) -> list[float]:
+    """By seed: of the recorded steps but the first, those at which each depth has smaller norms than the one before."""
+    norms = numpy.stack([part["norm"].transpose("seed", "step").values for part in parts])[:, :, 1:]
+    return (numpy.diff(norms, axis=0) < 0).all(0).mean(1).tolist()
 
 
 def _growth(states: xarray.Dataset, start: str) -> numpy.ndarray:
@@ -200,14 +243,21 @@ def _followed(bench: Bench, subject: Task, settings: NormSettings, kind: str, de
 
 
 def _residual(bench: Bench, data: Dataset, settings: Settings, depth: int) -> xarray.Dataset:
-    """Of one pre-activation ResNet: norms (seed, step) by epoch, and its branches in the end."""
+    """Of one pre-activation ResNet. The checkpoint stays until the part is written: a run may be killed in between."""
+    network = Network(f"preresnet{depth}-cifar", data.to(bench.device), settings, bench.seeds(1)[0], bench.device)
+    checkpoint = bench.run.path / "checkpoints" / f"norms-{network.model}.training.safetensors"
+    found = bench.part(f"residual-{depth}", partial(_residual_norms, bench, network, checkpoint, depth))
+    checkpoint.unlink(missing_ok=True)
+    return found
+
+
+def _residual_norms(bench: Bench, network: Network, checkpoint: Path, depth: int) -> xarray.Dataset:
+    """Norms (seed, step) by epoch, and the branches in the end."""
     import xarray
 
-    images = data.to(bench.device)
-    network = Network(f"preresnet{depth}-cifar", images, settings, bench.seeds(1)[0], bench.device)
+    images, settings = network.data, network.settings
     model = network.initial()
     hook = At(range(settings.epochs + 1), lambda model, epoch, history: {"norm": mean_norm(model)}, name="norms")
-    checkpoint = bench.run.path / "checkpoints" / f"norms-{network.model}.training.safetensors"
     history = train(
         model,
         images.train,
@@ -218,7 +268,6 @@ def _residual(bench: Bench, data: Dataset, settings: Settings, depth: int) -> xa
         checkpoint=checkpoint,
         progress=bench.steps(f"training {network.title}"),
     )
-    checkpoint.unlink(missing_ok=True)
     epochs = sorted(hook.results)
     branches = list(
         _branch_outputs(
@@ -237,7 +286,7 @@ def _residual(bench: Bench, data: Dataset, settings: Settings, depth: int) -> xa
             "measure": MEASURE,
             "kind": "residual",
             "depth": depth,
-            "data": data.name,
+            "data": images.name,
             "rate": settings.rate,
             "drops": list(settings.milestones),
             "precision": settings.precision,
@@ -272,7 +321,7 @@ def _states(bench: Bench, data: Dataset, settings: NormSettings) -> xarray.Datas
                 torch.manual_seed(seed)
                 model = build(f"preresnet{settings.initial}-digits{option}").to(bench.device)
             if start == "from zero":
-                _silence(model)
+                _shrink(model)
             rows.append(_variances(model.train(), images))
         found.append(rows)
     variance = numpy.array(found)
@@ -284,11 +333,11 @@ def _states(bench: Bench, data: Dataset, settings: NormSettings) -> xarray.Datas
 
 
 @torch.no_grad()
-def _silence(model: ResNet) -> None:
+def _shrink(model: ResNet) -> None:
     for block in model.blocks.values():
         for convolution in block.modules():
             if isinstance(convolution, nn.Conv2d):
-                convolution.weight.zero_()
+                convolution.weight.mul_(ZERO_FACTOR)
 
 
 @torch.no_grad()

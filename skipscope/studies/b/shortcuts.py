@@ -60,8 +60,11 @@ class ShortcutSettings:
     def __post_init__(self) -> None:
         if any(depth < 1 or depth % 12 for depth in self.connected):
             raise InputError(f"connected: expected multiples of 12, got {self.connected}")
-        if min(self.networks, self.connected_networks, self.samples, self.steps) < 1 or self.residual_epochs < 5:
-            raise InputError("expected networks, samples and steps of at least 1, and 5 epochs or more")
+        for key in ("networks", "connected_networks", "samples", "steps"):
+            if getattr(self, key) < 1:
+                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
+        if self.residual_epochs < 5:
+            raise InputError(f"residual_epochs: expected 5 epochs or more, got {self.residual_epochs}")
         for depth in self.residual:
             for n in SHORTCUTS:
                 blocks_per_stage(depth, shortcut_depth=n)  # says which depths there are

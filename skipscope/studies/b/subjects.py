@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy
+
 from skipscope.data import whiten
-from skipscope.errors import InputError
-from skipscope.models import Moments, Samples
+from skipscope.models import Moments, Samples, ShortcutSpec
 from skipscope.studies.bench import Bench
 
 COMPONENTS = 10  # as many as there are classes: the networks are square
+LOG_CEILING = 14  # log10 of a condition number, above which it is rounding noise of float64
+NOISE = 10.0**-LOG_CEILING  # of the largest |lambda|: smaller ones are rounding errors
 
 # title: shortcut depth n (0: none) and initialisation; the paper's "zero" is 0.01 times Xavier's weights
 ARCHITECTURES: dict[str, tuple[int, str]] = {
@@ -28,14 +31,29 @@ class Task:
     samples: Samples
     moments: Moments  # of these samples
     name: str
-    real: bool  # False where the embedded digits stand in for what was asked for
 
 
-def task(bench: Bench, data: str = "mnist", samples: int | None = None) -> Task:
-    """The training images of a data set. samples: the first so many of them; the whitening is that of all."""
-    if samples is not None and samples < 1:
-        raise InputError(f"samples: expected at least 1, got {samples}")
+def task(bench: Bench, data: str = "mnist") -> Task:
+    """The training images of a data set."""
     found = bench.data(data)
     white = whiten(found, COMPONENTS)
-    chosen = Samples(white.x[:samples].to(bench.device), white.y[:samples].to(bench.device))
-    return Task(chosen, Moments.of(chosen), found.name, not found.stands_in_for)
+    samples = Samples(white.x.to(bench.device), white.y.to(bench.device))
+    return Task(samples, Moments.of(samples), found.name)
+
+
+def spec_of(architecture: str, depth: int, kind: str = "linear") -> ShortcutSpec:
+    """kind: linear, or relu for ReLUs in the middle; plain networks have one after each odd layer."""
+    n, _ = ARCHITECTURES[architecture]
+    if kind == "linear":
+        return ShortcutSpec(depth, COMPONENTS, n)
+    return ShortcutSpec(depth, COMPONENTS, n, mid="relu") if n else ShortcutSpec(depth, COMPONENTS, mid="relu").plain
+
+
+def lowest(losses: numpy.ndarray) -> int:
+    """The learning rate whose mean loss over seeds is the lowest, of losses (seeds, rates) that are infinite where a
+    network diverged; the first one if all means are infinite.
+
+    It is chosen by the seeds that are judged, which is the paper's way: the losses at it are optimistic for every kind
+    of network alike.
+    """
+    return int(losses.mean(0).argmin())
