@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from skipscope.errors import InputError, SkipscopeError, TraceError
     from skipscope.inspection import Result, inspect, load
     from skipscope.linear import Dense, Hessian, Jacobian, Operator, verify
-    from skipscope.measure import curvature, law, profile, spectra, stability
+    from skipscope.measure import alignment, collapse, curvature, law, profile, spectra, stability, trajectories
     from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
     from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
 
@@ -35,6 +35,8 @@ __all__ = [
     "TraceError",
     "Trunk",
     "Unit",
+    "alignment",
+    "collapse",
     "condition_number",
     "curvature",
     "eigs",
@@ -51,6 +53,7 @@ __all__ = [
     "stability",
     "svd",
     "trace",
+    "trajectories",
     "verify",
 ]
 
@@ -61,7 +64,7 @@ _HOMES = {
         "errors": "InputError SkipscopeError TraceError",
         "inspection": "Result inspect load",
         "linear": "Dense Hessian Jacobian Operator verify",
-        "measure": "curvature law profile spectra stability",
+        "measure": "alignment collapse curvature law profile spectra stability trajectories",
         "spectrum": "condition_number eigs inertia plan singular_values spectral_density svd",
         "trace": "Point Segment Span Stage Trunk Unit trace",
     }.items()

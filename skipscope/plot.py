@@ -4,8 +4,13 @@
 """
 
 from skipscope.report.figures import (
+    alignment,
+    collapse,
     conditions,
+    coupling,
+    decay,
     depth,
+    energy,
     growth,
     hessian,
     law,
@@ -18,12 +23,20 @@ from skipscope.report.figures import (
     proportions,
     save,
     scree,
+    steps,
+    straightness,
     training,
+    trajectories,
 )
 
 __all__ = [
+    "alignment",
+    "collapse",
     "conditions",
+    "coupling",
+    "decay",
     "depth",
+    "energy",
     "growth",
     "hessian",
     "law",
@@ -36,5 +49,8 @@ __all__ = [
     "proportions",
     "save",
     "scree",
+    "steps",
+    "straightness",
     "training",
+    "trajectories",
 ]

@@ -17,12 +17,13 @@ import pytest
 import typer
 
 from skipscope.cli import app
-from skipscope.studies import find
+from skipscope.studies import CLAIMS, STUDIES, find
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"\||&&|;|\d?[<>]")
+ROW = re.compile(r"^\| `([A-Z]\.\w+)` \|[^|]*\| ([^|]*) \|", re.MULTILINE)
 OPTION = re.compile(r"`(--[a-z][a-z-]*)")
 LOADED = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(?:https?:)?//|<link\b[^>]*\bhref=[\"']?(?:https?:)?//")
 
@@ -107,6 +108,29 @@ def options(command: Any) -> Iterator[str]:
 def test_options_exist(page: Path) -> None:
     named = set(OPTION.findall(page.read_text(encoding="utf-8")))
     assert named - set(options(typer.main.get_command(app))) - {"--help"} == set()
+
+
+# -- tables
+
+
+@pytest.mark.parametrize("paper", ["B", "D"])
+def test_the_table_of_studies_lists_the_claims_that_each_decides(paper: str) -> None:
+    text = (ROOT / "docs" / f"paper-{paper.lower()}.md").read_text(encoding="utf-8")
+    listed = {study: numbers(claims) for study, claims in ROW.findall(text)}
+    decided: dict[str, list[int]] = {study.id: [] for study in STUDIES if study.paper == paper}
+    for claim in CLAIMS:
+        if claim.paper == paper:
+            decided[claim.study].append(int(claim.id[1:]))
+    assert listed == {study: sorted(claims) for study, claims in decided.items()}
+
+
+def numbers(claims: str) -> list[int]:
+    """Of claims in words: "B1 to B5, B21" """
+    found: list[int] = []
+    for part in claims.split(", "):
+        ends = [int(end[1:]) for end in part.split(" to ")]
+        found += range(ends[0], ends[-1] + 1)
+    return sorted(found)
 
 
 # -- the site

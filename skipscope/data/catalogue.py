@@ -1,4 +1,4 @@
-"""Data sets by name: `NAME` or `NAME:PATH`.
+"""Data sets by name: `NAME` or `NAME:PATH`; `NAME/CLASSES` for some of the classes, as in `mnist/0,1,2`.
 
 Without a path they are looked for under $SKIPSCOPE_DATA, else in the user's cache, and fetched into it where
 torchvision can. With a path nothing is fetched: who says where the files are wants to know when they are not.
@@ -72,13 +72,40 @@ ENTRIES: dict[str, Entry] = {
 NAMES = ("digits", *ENTRIES)
 
 
+@dataclass(frozen=True)
+class Spec:
+    """A data set, as a user writes it."""
+
+    name: str  # one of NAMES
+    path: str | None = None
+    classes: tuple[int | str, ...] | None = None  # None: all
+    size: int | None = None  # of the images; None: the set's own
+
+
+# Sets of the residual-alignment paper: cifarN has the first N classes of the order 1, 2, ..., 9, 0.
+SHORT: dict[str, Spec] = {
+    **{f"cifar{count}": Spec("cifar10", classes=tuple(range(1, count + 1))) for count in range(2, 10)},
+    "imagenette32": Spec("imagenette", size=32),
+}
+
+
 def load(spec: str, normalise: str = "default", size: int | None = None) -> Dataset:
     """The data set that `spec` names.
 
     normalise: default (ImageNet's constants for colour, none for grey), none, imagenet, dataset, or m1,m2,m3/s1,s2,s3.
     size: of the images, for sets that are read from image folders.
     """
-    name, path = _parsed(spec)
+    wanted = _parsed(spec)
+    if wanted.size is not None and size is not None:
+        raise InputError(f"{spec} are images of {wanted.size} x {wanted.size}; leave size={size} out")
+    data = _whole(wanted.name, wanted.path, normalise, wanted.size if size is None else size)
+    if wanted.size is not None:
+        data = dataclasses.replace(data, name=f"{data.name}{wanted.size}")
+    return data if wanted.classes is None else data.subset(classes=wanted.classes)
+
+
+def _whole(name: str, path: str | None, normalise: str, size: int | None) -> Dataset:
+    """With all of its classes."""
     if name == "digits":
         if size is not None:
             raise InputError("digits are 8 x 8; size is for image folders")
@@ -99,14 +126,20 @@ def load(spec: str, normalise: str = "default", size: int | None = None) -> Data
 def load_or_digits(spec: str, normalise: str = "default", size: int | None = None) -> Dataset:
     """The data set, or where it is not at hand the embedded digits (as they are), which say what they stand in for.
 
-    Malformed files, and a path that holds nothing, are the user's to know about and still raise.
+    For a choice of classes stand as many digits, those with the same numbers. Malformed files, a path that holds
+    nothing, and classes that no digits have are the user's to know about and still raise.
     """
     try:
         return load(spec, normalise, size)
     except NotFound:
-        if _parsed(spec)[1] is not None:
+        wanted, data = _parsed(spec), digits()
+        if wanted.path is not None:
             raise
-        return dataclasses.replace(digits(), stands_in_for=spec)
+        if wanted.classes is not None:
+            if not set(wanted.classes) <= set(range(data.classes)):
+                raise
+            data = data.subset(classes=wanted.classes)
+        return dataclasses.replace(data, stands_in_for=spec)
 
 
 def root() -> Path:
@@ -117,15 +150,29 @@ def root() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "skipscope" / "data"
 
 
-def _parsed(spec: str) -> tuple[str, str | None]:
-    name, _, path = spec.partition(":")
-    if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1)
+def _parsed(spec: str) -> Spec:
+    first, _, path = spec.partition(":")
+    name, slash, classes = first.partition("/")
+    if name not in NAMES and name not in SHORT:
+        known = (*NAMES, *SHORT)
+        close = difflib.get_close_matches(name, known, n=1)
         meant = f"; did you mean {close[0]}?" if close else ""
-        raise InputError(f"no data set '{name}'{meant} (known: {', '.join(NAMES)})")
+        raise InputError(f"no data set '{name}'{meant} (known: {', '.join(known)})")
     if name == "folder" and not path:
         raise InputError(f"folder needs a path: folder:PATH, where PATH holds {files.EXPECTED}")
-    return name, path or None
+    wanted = dataclasses.replace(SHORT.get(name, Spec(name)), path=path or None)
+    if not slash:
+        return wanted
+    if wanted.classes is not None:
+        raise InputError(f"{name} is a choice of classes already; give {wanted.name}/{classes or 'CLASSES'}")
+    if not all(classes.split(",")):
+        raise InputError(f"{first}: expected classes between commas, as in mnist/0,1,2, got '{classes}'")
+    return dataclasses.replace(wanted, classes=tuple(_class(text) for text in classes.split(",")))
+
+
+def _class(text: str) -> int | str:
+    """A number where it is one, also in a folder whose classes have such names."""
+    return int(text) if text.isdecimal() and len(text) < 6 else text
 
 
 def _found(name: str, path: str | None) -> Path:

@@ -1,20 +1,26 @@
 """What the papers measure: functions from a trunk and a batch to a labelled dataset."""
 
+from skipscope.measure.alignment import alignment
+from skipscope.measure.collapse import collapse
 from skipscope.measure.conditions import state_conditions, weight_conditions
 from skipscope.measure.curvature import curvature
 from skipscope.measure.law import law
 from skipscope.measure.profile import profile
 from skipscope.measure.spectra import spectra
 from skipscope.measure.stability import stability
+from skipscope.measure.trajectories import trajectories
 from skipscope.measure.verification import verification
 
 __all__ = [
+    "alignment",
+    "collapse",
     "curvature",
     "law",
     "profile",
     "spectra",
     "stability",
     "state_conditions",
+    "trajectories",
     "verification",
     "weight_conditions",
 ]

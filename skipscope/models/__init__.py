@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skipscope.models.alignment import AlignmentNet, AlignmentSpec
 from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
 from skipscope.models.shortcut_hessian import ShortcutHessian, shortcut_hessian
@@ -10,6 +11,8 @@ from skipscope.models.shortcuts import ShortcutNet, ShortcutSpec, initial_weight
 from skipscope.models.source import Source, resolve
 
 __all__ = [
+    "AlignmentNet",
+    "AlignmentSpec",
     "Moments",
     "ResNet",
     "Samples",

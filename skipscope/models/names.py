@@ -1,5 +1,7 @@
 """Names of our own networks: FAMILY DEPTH - INPUT [- OPTION ...], as in `resnet56-cifar` or `plainnet110-mnist-nonorm`.
 
+Those of residual alignment, as in `type1-mnist-w64-b16`, are in `alignment_names.py`.
+
 families  resnet, plainnet (no skips), resnext (8 paths); with pre- before: norm and activation before convolutions
 inputs    cifar, cifar100, mnist, digits, imagenette: they decide the image's shape and the number of classes
 options   projection  projections where the shape changes, in place of zero-padding
@@ -14,21 +16,22 @@ options   projection  projections where the shape changes, in place of zero-padd
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import re
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import nn
 
 from skipscope.errors import InputError
+from skipscope.models import alignment_names
+from skipscope.models.alignment import AlignmentNet
+from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
 from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
 from skipscope.models.resnet import ResNet, blocks_per_stage
 
 CHANNELS = (16, 32, 64)
 CARDINALITY = 8
 DEEPEST = 20_000  # layers: beyond this, building alone takes minutes
-LARGEST = 10_000  # of a number in an option
 FAMILIES: dict[str, dict[str, Any]] = {
     "resnet": {},
     "preresnet": {"preactivation": True},
@@ -55,34 +58,53 @@ GRAMMAR = "FAMILY DEPTH - INPUT [- OPTION ...], for example resnet56-cifar or pr
 
 
 def parse(name: str) -> dict[str, Any]:
-    """The options of `ResNet` that a name stands for, and with them `input_shape`: channels, height, width."""
+    """The options of `ResNet` that a name stands for, and with them `input_shape`: channels, height, width.
+
+    For a name of residual alignment, the fields of its `AlignmentSpec`.
+    """
+    if _of_alignment(name):
+        return dataclasses.asdict(alignment_names.spec_of(name, INPUTS))
     first, *rest = name.split("-")
     family, depth = re.fullmatch(r"(.*?)(\d*)", first).groups()  # type: ignore[union-attr]
     if family not in FAMILIES:
-        _refuse(name, f"no family '{family}'", "families", family, FAMILIES)
+        refuse(name, f"no family '{family}'", "families", family, [*FAMILIES, *alignment_names.NAMES], GRAMMAR)
     if not depth:
         raise InputError(f"skipscope:{name}: no depth after '{family}'; a name is {GRAMMAR}")
     if not rest or rest[0] not in INPUTS:
-        _refuse(name, f"no input '{rest[0]}'" if rest else "no input", "inputs", rest[0] if rest else "", INPUTS)
+        got = rest[0] if rest else ""
+        refuse(name, f"no input '{got}'" if rest else "no input", "inputs", got, INPUTS, GRAMMAR)
     shape, classes = INPUTS[rest[0]]
-    layers = _whole(name, f"depth '{_short(depth)}'", depth, DEEPEST)
+    layers = whole(name, f"depth '{short(depth)}'", depth, DEEPEST)
     options = {**FAMILIES[family], "depth": layers, "input_channels": shape[0], "classes": classes}
-    said: dict[str, Any] = {}
-    for option in rest[1:]:
-        meant = _option(name, family, option)
-        if meant.keys() & said.keys():
-            raise InputError(f"skipscope:{name}: '{option}' says {', '.join(meant)} a second time; leave one out")
-        said |= meant
-    options |= said
+    options |= said_once(name, rest[1:], lambda option: _option(name, family, option))
     blocks_per_stage(options["depth"], options.get("block", "basic"), options.get("shortcut_depth", 2))
     return {**options, "input_shape": shape}
 
 
-def build(name: str) -> ResNet:
-    """The network that a name stands for, with new weights."""
+def build(name: str) -> ResNet | Any:
+    """The network that a name stands for, with new weights: a `ResNet`, or an `AlignmentNet`.
+
+    Who writes a name knows which; the type does not ask for a check.
+    """
+    if _of_alignment(name):
+        return AlignmentNet(alignment_names.spec_of(name, INPUTS))
     options = parse(name)
     del options["input_shape"]
     return ResNet(**options)
+
+
+def fitting(name: str, shape: tuple[int, ...], classes: int) -> str:
+    """The same network for other images; empty where no name stands for it."""
+    if _of_alignment(name):
+        return alignment_names.fitting(name, INPUTS, shape, classes)
+    found = [key for key, known in INPUTS.items() if known == (shape, classes)]
+    family, _, *rest = name.split("-")
+    return "-".join([family, found[0], *rest]) if found else ""
+
+
+def any_size(name: str) -> bool:
+    """Whether the network takes images of other heights and widths than its input's."""
+    return not _of_alignment(name)
 
 
 def skipscope_recipe(name: str) -> Recipe:
@@ -107,8 +129,8 @@ def _option(name: str, family: str, option: str) -> dict[str, Any]:
         return WORDS[option]
     if number is None or number[1] not in NUMBERS:
         known = [*WORDS, *(f"{letter}K" for letter in NUMBERS)]
-        _refuse(name, f"no option '{option}'", "options", option, known)
-    key, value = NUMBERS[number[1]], _whole(name, f"'{_short(option)}'", number[2], LARGEST)
+        refuse(name, f"no option '{option}'", "options", option, known, GRAMMAR)
+    key, value = NUMBERS[number[1]], whole(name, f"'{short(option)}'", number[2], LARGEST)
     if option.startswith("w"):
         return {key: tuple(value * width for width in CHANNELS)}
     if option.startswith("n"):
@@ -126,21 +148,5 @@ def _option(name: str, family: str, option: str) -> dict[str, Any]:
     return {key: value}
 
 
-def _whole(name: str, what: str, digits: str, most: int) -> int:
-    """Python itself refuses to read thousands of digits."""
-    digits = digits.lstrip("0") or "0"
-    value = int(digits) if len(digits) <= len(str(most)) else most + 1
-    if not 1 <= value <= most:
-        raise InputError(f"skipscope:{_short(name)}: {what} expected a number of at least 1 and at most {most}")
-    return value
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:40]}..."
-
-
-def _refuse(name: str, what: str, kind: str, got: str, known: Iterable[str]) -> NoReturn:
-    known = list(known)
-    close = difflib.get_close_matches(got, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise InputError(f"skipscope:{_short(name)}: {what}{hint} ({kind}: {', '.join(known)}; a name is {GRAMMAR})")
+def _of_alignment(name: str) -> bool:
+    return re.match(r"type\d*(-|$)", name) is not None

@@ -21,12 +21,13 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models.blocks import ACTIVATIONS, BLOCKS, SHORTCUTS, Block, BlockPlan, equal_cost_width
+from skipscope.models.blocks import ACTIVATIONS, BLOCKS, SHORTCUTS, BlockPlan, equal_cost_width
+from skipscope.models.network import BlockNetwork
 
 STAGES = 3
 
 
-class ResNet(nn.Module):
+class ResNet(BlockNetwork):
     """depth: 6 n + 2, or 9 n + 2 of bottlenecks. channels: of the three stages; a bottleneck lets out 4 times as many.
 
     skips: False for the plain twin. cardinality: the number of paths (ResNeXt), each `group_width` channels wide in
@@ -114,11 +115,6 @@ class ResNet(nn.Module):
         self.classifier = nn.Linear(before, classes)
         self._initialise()
 
-    @property
-    def blocks(self) -> dict[str, Block]:
-        """All blocks in their order, by the names that a trunk gives its units."""
-        return {name: module for name, module in self.named_modules() if isinstance(module, Block)}
-
     def stem(self, x: Tensor) -> Tensor:
         x = self.conv(x)
         return x if self.preactivation else self.activation(self.norm(x))
@@ -136,11 +132,9 @@ class ResNet(nn.Module):
 
         The fan-out of a grouped convolution counts all groups, as in Xie et al.'s code and in torchvision.
         """
-        convolutions = [(name, m) for name, m in self.named_modules() if isinstance(m, nn.Conv2d)]
-        convolutions.sort(key=lambda named: "shortcut" in named[0])
         nn.init.normal_(self.classifier.weight, std=self.classifier.in_features**-0.5)
         nn.init.zeros_(self.classifier.bias)
-        for _, convolution in convolutions:
+        for convolution in self.layers(nn.Conv2d):
             nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity=self._gain)  # type: ignore[arg-type]
 
 

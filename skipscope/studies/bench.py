@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from skipscope.data import Dataset, load, load_or_digits
@@ -44,9 +44,11 @@ class Bench:
         self.run.used(f"data {spec}", data.describe())
         return data
 
-    def trained(self, model: str, data: Dataset, settings: Settings, *, seed: int) -> Trained:
-        """A network by its name, from this run, from the cache, or trained now."""
-        network = Network(model, data, settings, seed, self.device)
+    def trained(
+        self, model: str, data: Dataset, settings: Settings, *, seed: int, snapshots: Sequence[int] = ()
+    ) -> Trained:
+        """A network by its name, from this run, from the cache, or trained now; snapshots: epochs to look at too."""
+        network = Network(model, data, settings, seed, self.device, tuple(snapshots))
         return trained(network, self.run, self.steps(f"training {network.title}"))
 
     def seeds(self, count: int) -> list[int]:

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 from skipscope.errors import InputError
 from skipscope.runs import Claim
+from skipscope.studies.a.alignment import ALIGNMENT
 from skipscope.studies.a.claims import CLAIMS as A
+from skipscope.studies.a.collapse import COLLAPSE
+from skipscope.studies.a.counterfactuals import COUNTERFACTUALS
+from skipscope.studies.a.theorem31 import THEOREM31
+from skipscope.studies.a.theorem33 import THEOREM33
 from skipscope.studies.b.claims import CLAIMS as B
 from skipscope.studies.b.dynamics import DYNAMICS
 from skipscope.studies.b.initial import INITIAL
@@ -30,6 +35,11 @@ from skipscope.studies.study import Study
 
 CLAIMS: tuple[Claim, ...] = (*A, *B, *C, *D)
 STUDIES: tuple[Study, ...] = (
+    ALIGNMENT,
+    COUNTERFACTUALS,
+    COLLAPSE,
+    THEOREM31,
+    THEOREM33,
     THEOREM2,
     THEOREM1,
     INITIAL,

@@ -10,15 +10,17 @@ network's, is as good as none. The cache is a convenience: where it cannot be us
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import skipscope.models.names as names
 from skipscope.data import Dataset
@@ -29,11 +31,14 @@ from skipscope.runs.files import plain, write_whole
 from skipscope.runs.folder import UNMIXED, RunFolder, versions
 from skipscope.training.evaluation import accuracy
 from skipscope.training.history import History
+from skipscope.training.hooks import At
 from skipscope.training.loop import train
 from skipscope.training.settings import Settings
 
 TESTS = 20  # on the test images, over a training
 HEADER = "skipscope"
+AFTER = " epochs: "  # between the epoch of a snapshot and the name of a tensor
+State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,21 @@ class Network:
     settings: Settings
     seed: int  # of the initial weights and of everything that is drawn in training
     device: str = "cpu"
+    snapshots: tuple[int, ...] = ()  # epochs whose weights are kept, beside the last; 0 is before the training
 
     def __post_init__(self) -> None:
         """A network that cannot take the images or the labels, or one that another name fits, is refused.
 
-        Where no name fits exactly (a choice of classes, images of another size), one with enough outputs will do.
+        Where no name fits exactly (a choice of classes, images of another size), one with enough outputs will do, if
+        it takes images of any size.
         """
         options = names.parse(self.model)
         wants, has = (options["input_shape"], options["classes"]), (tuple(self.data.shape), self.data.classes)
-        fitting = [name for name, known in names.INPUTS.items() if known == has]
-        if wants == has or (not fitting and wants[0][0] == has[0][0] and wants[1] >= has[1]):
+        fitting = names.fitting(self.model, *has)
+        will_do = names.any_size(self.model) and wants[0][0] == has[0][0] and wants[1] >= has[1]
+        if wants == has or (not fitting and will_do):
             return
-        family, _, *rest = self.model.split("-")
-        advice = f"take {'-'.join([family, fitting[0], *rest])}" if fitting else "no name of a network fits these data"
+        advice = f"take {fitting}" if fitting else "no name of a network fits these data"
         raise InputError(
             f"{self.model} is for {_in_words(*wants)}, and {self.data.name} has {_in_words(*has)}; {advice}"
         )
@@ -78,6 +85,7 @@ class Network:
                 "settings": dataclasses.asdict(self._settings),
                 "seed": self.seed,
                 "device": torch.device(self.device).type,
+                **({"snapshots": sorted(self.snapshots)} if self.snapshots else {}),
             }
         )
 
@@ -85,32 +93,51 @@ class Network:
     def _settings(self) -> Settings:
         return dataclasses.replace(self.settings, seed=self.seed)
 
-    def initial(self) -> ResNet:
+    def initial(self) -> ResNet | Any:
         """As it is before training."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             model = names.build(self.model)
         return model.to(self.device)
 
-    def train(self, model: ResNet, place: Path, progress: Callable[[int, int], None] | None) -> History:
-        """With a checkpoint beside the place where the trained network will be."""
-        return train(
+    def train(
+        self, model: nn.Module, place: Path, progress: Callable[[int, int], None] | None
+    ) -> tuple[History, dict[int, State]]:
+        """With a checkpoint beside the place where the trained network will be; gives the snapshots too."""
+        kept = (
+            At(self.snapshots, lambda model, epoch, history: model.state_dict(), "snapshots")
+            if self.snapshots
+            else None
+        )
+        history = train(
             model,
             self.data.train,
             self._settings,
             test=self.data.test,
             test_every=max(1, self.settings.epochs // TESTS),
+            hooks=[kept] if kept else [],
             checkpoint=_checkpoint(place),
             progress=progress,
         )
+        found = kept.results if kept else {}
+        return history, {epoch: _tensors(state) for epoch, state in found.items()}
 
 
 @dataclass(frozen=True)
 class Trained:
-    model: ResNet  # in evaluation mode
+    model: ResNet | Any  # what `build` gives, in evaluation mode
     history: History
     test_accuracy: float
     file: str  # in the run folder
+    snapshots: Mapping[int, State] = field(default_factory=dict)  # by epoch; those that a diverged one has come to
+
+    def at(self, epoch: int) -> ResNet | Any:
+        """The network as it was after so many epochs, in evaluation mode, on its own device."""
+        if epoch not in self.snapshots:
+            raise InputError(f"a trained network: no snapshot after {epoch} epochs, there are {sorted(self.snapshots)}")
+        model = copy.deepcopy(self.model)
+        model.load_state_dict(dict(self.snapshots[epoch]))
+        return model
 
     @property
     def diverged(self) -> bool:
@@ -165,9 +192,11 @@ def _make(network: Network, key: str, run: RunFolder, own: str, progress: Callab
     from safetensors.torch import save
 
     model = network.initial()
-    history = network.train(model, run.path / own, progress)
+    history, snapshots = network.train(model, run.path / own, progress)
     model.eval()
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    for epoch, former in snapshots.items():
+        state |= {f"{epoch}{AFTER}{name}": value for name, value in former.items()}
     about = {
         "key": key,
         "weights": _digest(state),
@@ -222,12 +251,29 @@ def _read(network: Network, key: str, folder: Path, name: str) -> Trained:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{file} is no trained network ({type(error).__name__}: {error})") from error
     model = network.initial()
-    if not same or _shapes(state) != _shapes(model.state_dict()):
+    state, snapshots = _apart(state)
+    states = [_shapes(each) for each in (state, *snapshots.values())]
+    if not same or any(shapes != _shapes(model.state_dict()) for shapes in states):
         raise InputError(f"{file} is another network than {network.title}")
     if not whole:
         raise InputError(f"{file} has been changed: its weights are not those that were written")
     model.load_state_dict(state)
-    return Trained(model.eval(), history, test_accuracy, name)
+    return Trained(model.eval(), history, test_accuracy, name, snapshots)
+
+
+def _apart(state: State) -> tuple[State, dict[int, State]]:
+    """The last weights, and those of the snapshots."""
+    last: State = {}
+    snapshots: dict[int, State] = {}
+    for name, value in state.items():
+        epoch, after, own = name.partition(AFTER)
+        (snapshots.setdefault(int(epoch), {}) if after else last)[own if after else name] = value
+    return last, snapshots
+
+
+def _tensors(state: Mapping[str, Any]) -> State:
+    """What a hook gave back: arrays as NumPy's, single numbers as Python's."""
+    return {name: torch.as_tensor(value) for name, value in state.items()}
 
 
 def _digest(state: Mapping[str, Tensor]) -> str:

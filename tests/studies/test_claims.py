@@ -444,7 +444,10 @@ def test_thresholds_stay_where_they_were_set(name: str, expected: str) -> None:
         ("B10", [-3, -0.3, -1.5, 0]),
         ("B14", [-0.25, -0.25]),
         ("B18", [1e-12, 1e-30]),
-        ("B20", [0.05, 0.3]),
+        ("B12", [1, 3, 3, 0]),
+        ("B13", [3, 0]),
+        ("B20", [0.05, 0.3, 1, 0]),
+        ("B22", [0, 0, 1e-3, 0]),
         ("C5", [0.3, 0]),
         ("C7", [0, 3, 0]),
         ("C14", [-0.5, 10, 0.99]),
@@ -472,7 +475,7 @@ def test_the_signs_of_paper_d() -> None:
 
 def test_small_networks_do_not_decide_what_takes_large_ones() -> None:
     large = {name for name, made in ALL.items() if "quick" not in made.presets}
-    assert large == {"B19", "C2", "D2", "D7", "D8", "D9", "D11", "D12", "D16", "D18"}
+    assert large == {"A8", "A10", "A13", "B12", "B19", "C2", "D2", "D7", "D8", "D9", "D11", "D12", "D16", "D18"}
     assert all(set(made.presets) <= set(PRESETS) for made in ALL.values())
 
 

@@ -275,3 +275,28 @@ def test_a_network_of_its_own_run_is_trained_once_and_again_when_it_is_broken(tm
     (tmp_path / "run.json").write_text(json.dumps(record))
     assert_same(go_on("resume"), expected)
     assert steps == []
+
+
+# -- snapshots
+
+
+def test_snapshots_are_the_network_on_its_way(cache: Path, tmp_path: Path) -> None:
+    def of(epochs: int, snapshots: tuple[int, ...] = ()) -> Network:
+        settings = Settings(epochs=epochs, schedule="constant")
+        return Network(TINY, digits().subset(samples=128), settings, 0, snapshots=snapshots)
+
+    watched = of(2, (0, 1, 2))
+    assert watched.key != of(2).key
+    with RunFolder(tmp_path / "run", "test") as run:
+        made = trained(watched, run, lambda done, total: None)
+        again = trained(watched, run, lambda done, total: pytest.fail("it was trained again"))
+        shorter = trained(of(1), run, lambda done, total: None)
+    for found in (made, again):
+        assert sorted(found.snapshots) == [0, 1, 2]
+        for epoch, expected in ((0, watched.initial()), (1, shorter.model), (2, found.model)):
+            model = found.at(epoch)
+            assert not model.training
+            for name, value in model.state_dict().items():
+                assert torch.equal(value, expected.state_dict()[name]), (epoch, name)
+    with pytest.raises(InputError, match=r"no snapshot after 5 epochs, there are \[0, 1, 2\]"):
+        made.at(5)

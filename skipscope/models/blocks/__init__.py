@@ -1,6 +1,6 @@
 """The blocks of residual networks, one per file, and the table that says which options name which.
 
-A new block is a subclass of `Block` and a line here; `ResNet` needs no change.
+A new block of convolutions is a subclass of `Block` and a line here; `ResNet` needs no change.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from skipscope.models.blocks.basic import Basic
 from skipscope.models.blocks.block import ACTIVATIONS, Block, BlockPlan
 from skipscope.models.blocks.bottleneck import Bottleneck
+from skipscope.models.blocks.connected import Connected
 from skipscope.models.blocks.preactivation import Preactivation
 from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
+from skipscope.models.blocks.preactivation_connected import PreactivationConnected
 from skipscope.models.blocks.resnext import (
     AggregatedBasic,
     AggregatedBottleneck,
@@ -35,9 +37,13 @@ __all__ = [
     "ACTIVATIONS",
     "BLOCKS",
     "SHORTCUTS",
+    "Basic",
     "Block",
     "BlockPlan",
+    "Connected",
     "Pad",
+    "Preactivation",
+    "PreactivationConnected",
     "Projection",
     "equal_cost_width",
 ]

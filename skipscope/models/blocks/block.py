@@ -4,6 +4,7 @@ Stochastic depth (G. Huang, Y. Sun, Z. Liu, D. Sedra, K. Weinberger: Deep Networ
 drops the branch of a block for a whole batch with probability 1 - survival; a dropped branch is not computed. The paper
 multiplies the branch by its survival in evaluation; here it is divided by it in training, which gives the same
 expectation and leaves the evaluated network, the one that is measured, the same function of its weights as without.
+Per sample, each sample of a batch has a draw of its own, made on its device; the branch and its norms see all samples.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ class BlockPlan:
     group_width: int = 0  # channels of one path of this stage, where there is more than one
     convolutions: int = 2  # on the branch, of a block that can have any number of them
     survival: float = 1.0
+    per_sample: bool = False  # the draws of stochastic depth
+    flat: bool = False  # states are vectors, not images
 
     def norm(self, channels: int) -> nn.Module:
-        return nn.BatchNorm2d(channels) if self.batch_norm else nn.Identity()
+        if not self.batch_norm:
+            return nn.Identity()
+        return nn.BatchNorm1d(channels) if self.flat else nn.BatchNorm2d(channels)
 
     def around(self, after: int, norm: bool = True) -> nn.Module | None:
         """The shortcut to `after` channels. What it draws must not move the draws of later blocks: see ResNet."""
@@ -66,7 +71,7 @@ class Block(nn.Module):
 
     def __init__(self, plan: BlockPlan) -> None:
         super().__init__()
-        self.activation, self.survival = ACTIVATIONS[plan.activation], plan.survival
+        self.activation, self.survival, self.per_sample = ACTIVATIONS[plan.activation], plan.survival, plan.per_sample
 
     def branch(self, h: Tensor) -> Tensor:
         raise NotImplementedError
@@ -83,6 +88,9 @@ class Block(nn.Module):
             return branch(h)
         if not self.training or self.survival == 1:
             return shortcut(h) + branch(h)
+        if self.per_sample:
+            kept = torch.rand(len(h), *[1] * (h.dim() - 1), device=h.device) < self.survival
+            return shortcut(h) + branch(h) * kept / self.survival
         # Drawn on the CPU: a device would have to be waited for.
         if torch.rand((), device="cpu").item() >= self.survival:
             return shortcut(h)

@@ -1,5 +1,7 @@
 """Figures from labelled datasets: one module a kind of measurement, their common look in `style`."""
 
+from skipscope.report.figures.alignment import alignment, coupling, decay, energy
+from skipscope.report.figures.collapse import collapse
 from skipscope.report.figures.conditions import conditions
 from skipscope.report.figures.curves import profile, training
 from skipscope.report.figures.export import save
@@ -10,10 +12,16 @@ from skipscope.report.figures.projections import projections
 from skipscope.report.figures.scaling import plateau
 from skipscope.report.figures.spectra import depth, middle_units, proportions, scree
 from skipscope.report.figures.stability import growth, prediction, shown_images
+from skipscope.report.figures.trajectories import steps, straightness, trajectories
 
 __all__ = [
+    "alignment",
+    "collapse",
     "conditions",
+    "coupling",
+    "decay",
     "depth",
+    "energy",
     "growth",
     "hessian",
     "law",
@@ -30,5 +38,8 @@ __all__ = [
     "scree",
     "shown_images",
     "shown_mixtures",
+    "steps",
+    "straightness",
     "training",
+    "trajectories",
 ]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.errors import InputError
+from skipscope.report.views.alignment import alignment_view
+from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.conditions import state_conditions_view, weight_conditions_view
 from skipscope.report.views.curvature import curvature_view
 from skipscope.report.views.history import history_view
@@ -18,11 +20,13 @@ from skipscope.report.views.leading import leading_view
 from skipscope.report.views.noise import noise_view
 from skipscope.report.views.profile import profile_view
 from skipscope.report.views.scaling import scaling_view
-from skipscope.report.views.shortcut_hessians import alike_view, dynamics_view, epochs_view, initial_view
+from skipscope.report.views.shortcut_hessians import dynamics_view, epochs_view, initial_view
 from skipscope.report.views.shortcut_training import learning_view, norms_view, shortcuts_view
 from skipscope.report.views.spectra import spectra_view
 from skipscope.report.views.stability import stability_view
 from skipscope.report.views.theory import small_weights_view, zero_weights_view
+from skipscope.report.views.theory_a import straight_lines_view, unconstrained_jacobians_view
+from skipscope.report.views.trajectories import trajectories_view
 from skipscope.report.views.verification import verification_view
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
 
@@ -38,16 +42,20 @@ VIEWS: dict[str, tuple[str, Callable[[Mapping[str, xarray.Dataset]], View]]] = {
     "leading": ("Leading singular values", leading_view),
     "law": ("The exact law", law_view),
     "stability": ("Perturbations", stability_view),
+    "alignment": ("Residual alignment", alignment_view),
+    "trajectories": ("Trajectories", trajectories_view),
+    "collapse": ("Neural collapse", collapse_view),
     "scaling": ("Scaled skips", scaling_view),
     "noise": ("Weights mixed with noise", noise_view),
     "verification": ("Tests of the linearisation", verification_view),
     "weight_conditions": ("Conditioning of the weights", weight_conditions_view),
     "state_conditions": ("Conditioning of the states", state_conditions_view),
     "curvature": ("Curvature", curvature_view),
+    "theory_straight_lines": ("Aligned Jacobians and straight lines", straight_lines_view),
+    "theory_unconstrained_jacobians": ("Free Jacobians", unconstrained_jacobians_view),
     "theory_zero_weights": ("The loss at zero weights", zero_weights_view),
     "theory_small_weights": ("Small weights that interpolate", small_weights_view),
     "shortcut_initial": ("Hessians before training", initial_view),
-    "shortcut_alike": ("1-shortcut and orthogonal networks", alike_view),
     "shortcut_dynamics": ("Hessians along training", dynamics_view),
     "shortcut_epochs": ("Index and gradient along training", epochs_view),
     "shortcut_learning": ("Learning of n-shortcut networks", learning_view),

@@ -112,7 +112,7 @@ def _small_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
 # -- tables of theorem 2
 
 
-def _rows(data: xarray.Dataset, columns: Mapping[str, str], names: int = 1) -> list[list[str]]:
+def rows_of(data: xarray.Dataset, columns: Mapping[str, str], names: int = 1) -> list[list[str]]:
     """One row a member of the dataset's dimension; the first `names` columns as they are written."""
     (dimension,) = data.dims
     rows = []
@@ -137,7 +137,7 @@ def _forms(data: xarray.Dataset) -> Table:
         f"Networks of {data.attrs['units']} units on random data: the largest differences between the closed form at "
         "zero weights and automatic differentiation, in float64. One word stands for all three activations."
     )
-    return Table("The Hessian at zero weights", list(columns.values()), _rows(data, columns), about)
+    return Table("The Hessian at zero weights", list(columns.values()), rows_of(data, columns), about)
 
 
 def _conditions(data: xarray.Dataset) -> Table:
@@ -179,7 +179,7 @@ def _stationarity(data: xarray.Dataset) -> Table:
     columns = {"n": "n", "slope": "slope", "hessian": "norm of the Hessian"}
     about = "Slope of log |L(t u) - L(0)| over log t; the Hessian at zero by automatic differentiation."
     shown = data[["slope", "hessian"]]
-    return Table("Order of the stationary point", list(columns.values()), _rows(shown, columns), about)
+    return Table("Order of the stationary point", list(columns.values()), rows_of(shown, columns), about)
 
 
 def _relu(data: xarray.Dataset) -> Table:
@@ -196,7 +196,7 @@ def _relu(data: xarray.Dataset) -> Table:
         "Hessian is 0 at exact zero, and near zero it depends on which entries are active; the error is that of the "
         "form with slope 1/2, over its largest entry."
     )
-    return Table("ReLUs in the middle", list(columns.values()), _rows(data, columns), about)
+    return Table("ReLUs in the middle", list(columns.values()), rows_of(data, columns), about)
 
 
 def _biases(data: xarray.Dataset) -> Table:
@@ -213,7 +213,7 @@ def _biases(data: xarray.Dataset) -> Table:
         "A bias after the first weight of each unit (equation 3) leaves the blocks of the weights alone, but adds as "
         "many zero eigenvalues as there are biases, and changes the others."
     )
-    return Table("Biases", list(columns.values()), _rows(data, columns), about)
+    return Table("Biases", list(columns.values()), rows_of(data, columns), about)
 
 
 def _escape(data: xarray.Dataset) -> Table:
@@ -259,7 +259,7 @@ def _paths(data: xarray.Dataset) -> Table:
         "exact": "error, long arithmetic",
     }
     about = "Lemma 2: the smallest distance between points on the way, and the longest path. Errors of a network on it."
-    return Table("Lemma 2", list(columns.values()), _rows(data, columns), about)
+    return Table("Lemma 2", list(columns.values()), rows_of(data, columns), about)
 
 
 def _norms(data: xarray.Dataset) -> Table:
@@ -292,7 +292,7 @@ def _errors(data: xarray.Dataset) -> Table:
         f"Networks of {data.attrs['units']} units. Growth in decades: predicted in the limit of small steps, and from "
         "the product of the units' Jacobians."
     )
-    return Table("Theorem 1: errors", list(columns.values()), _rows(data, columns), about)
+    return Table("Theorem 1: errors", list(columns.values()), rows_of(data, columns), about)
 
 
 ZERO_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {

@@ -1,0 +1,148 @@
+"""Every Jacobian of a trunk in the singular vectors of every other one: products, no decompositions.
+
+For one unit i, J_i is applied in one block to the right vectors of all units j whose states fit, to their left vectors
+where that is a product too, and to random orthonormal vectors; from the left come the vectors of the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from skipscope.linear import Operator
+from skipscope.measure.coupling import chance_table, cosines, coupling, random_frames
+from skipscope.measure.triplets import Triplets
+from skipscope.numerics import seed_of
+from skipscope.trace import Point, Unit
+
+WAYS = ("ujv", "vju")
+MORE = 5  # values after the first K or C, for the picture of the gap
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured of every unit, with the meanings that `alignment` gives them."""
+
+    k: int
+    classes: int
+    tail: bool
+    tokens: tuple[Any, Any] | None
+    grids: bool
+    chance: int
+    route: str
+    max_products: int | None
+    seed: int
+
+    @property
+    def kept(self) -> int:
+        return max(self.k, self.classes) + MORE
+
+
+@dataclass(frozen=True)
+class Member:
+    """A unit and which of its Jacobians is measured, between states of which forms."""
+
+    unit: Unit
+    part: str  # "branch" or "unit"
+    entry: tuple[int, ...]
+    exit: tuple[int, ...]
+
+    def jacobian(self, point: Point, samples: Sequence[int], options: Options) -> Operator:
+        tail = options.tail and self.part == "branch"
+        whole: Operator = self.unit.jacobian(point, of=self.part, tail=tail, tokens=options.tokens)  # type: ignore[attr-defined]
+        return (whole if len(samples) == whole.shape[0] else whole.take(samples)).double()
+
+    def fits(self, other: Member, way: str) -> bool:
+        """Whether U_j^T J_i V_j, or V_j^T J_i U_j, is a product of matrices on the same states."""
+        theirs = (other.entry, other.exit) if way == "ujv" else (other.exit, other.entry)
+        return (self.entry, self.exit) == theirs
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The leading triplets of one unit, filled up with zeros to the number of vectors that all units have."""
+
+    U: Tensor  # B, m, K
+    S: Tensor  # B, K
+    V: Tensor  # B, n, K
+    counts: Tensor  # B: how many of them can be told from zero
+    size: int  # how many there are
+
+
+def frame(triplets: Triplets, width: int) -> Frame:
+    size = min(width, triplets.S.shape[1])
+    U, S, V = (filled(some[..., :size], width, 0.0) for some in (triplets.U, triplets.S, triplets.V))
+    return Frame(U, S, V, triplets.counted.clamp(max=size), size)
+
+
+def pairs(
+    J: Operator,
+    place: int,
+    members: Sequence[Member],
+    frames: Sequence[Frame],
+    samples: Sequence[int],
+    options: Options,
+) -> dict[str, Tensor]:
+    """Of one unit's Jacobian with the vectors of all units: (other, B, ...), NaN where shapes differ."""
+    own, member, count = frames[place], members[place], len(members)
+    usable = torch.minimum(own.counts[:, None], torch.stack([other.counts for other in frames], 1))  # B, other
+    fitting = {way: [j for j in range(count) if member.fits(members[j], way)] for way in WAYS}
+    left = [*(frames[j].U for j in fitting["ujv"]), *(frames[j].V for j in fitting["vju"])]
+    right = [*(frames[j].V for j in fitting["ujv"]), *(frames[j].U for j in fitting["vju"])]
+    for frames_of, side, size in ((left, "exit", J.shape[1]), (right, "entry", J.shape[2])):
+        frames_of += _random(side, member.unit.name, size, own, samples, options)
+    images = J.matmat(torch.cat(right, 2)).unflatten(2, (len(right), -1)).transpose(1, 2)  # B, blocks, m, K
+    grids = torch.stack(left, 1).mT @ images  # B, blocks, K, K
+    found: dict[str, Tensor] = {}
+    start = 0
+    for way in WAYS:
+        stop = start + len(fitting[way])
+        grid, others = grids[:, start:stop], fitting[way]
+        for signed in (False, True):
+            value = coupling(grid, own.S[:, None], usable[:, others], signed=signed)
+            found[f"coupling_{way}{'_signed' if signed else ''}"] = _among(value, others, count)
+        if options.grids:
+            shown = grid.clone()
+            shown[..., own.size :, :] = shown[..., own.size :] = float("nan")
+            found[way] = _among(shown.float(), others, count)
+        start = stop
+    if options.chance:
+        either = sorted({*fitting["ujv"], *fitting["vju"]})
+        counts = usable[:, either]
+        for signed in (False, True):
+            tables = chance_table(grids[:, start:], own.S, signed=signed)  # B, K
+            for table, error in zip(tables, ("", "_error"), strict=True):
+                at = torch.where(counts > 0, table.gather(1, (counts - 1).clamp(min=0)), float("nan"))
+                found[f"chance{'_signed' if signed else ''}{error}"] = _among(at, either, count)
+    for name, side, end in (("left_cosine", "U", "exit"), ("right_cosine", "V", "entry")):
+        others = [j for j in range(count) if getattr(members[j], end) == getattr(member, end)]
+        theirs = torch.stack([getattr(frames[j], side) for j in others], 1)  # B, others, n, K
+        known = torch.stack([frames[j].counts for j in others], 1)
+        found[name] = _among(cosines(getattr(own, side)[:, None], theirs, own.counts[:, None], known), others, count)
+    return found
+
+
+def _random(side: str, name: str, size: int, own: Frame, samples: Sequence[int], options: Options) -> list[Tensor]:
+    """Random orthonormal vectors, a frame (B, size, K) a draw; those of a sample do not depend on the others."""
+    drawn = []
+    for sample in samples if options.chance else []:
+        generator = torch.Generator("cpu").manual_seed(seed_of("chance", options.seed, name, side, sample))
+        drawn.append(random_frames(options.chance, size, own.size, generator))
+    if not drawn:
+        return []
+    return list(filled(torch.stack(drawn, 1), own.S.shape[1], 0.0).to(own.S.device))
+
+
+def _among(values: Tensor, places: Sequence[int], count: int) -> Tensor:
+    """(B, places, ...) -> (count, B, ...), NaN where nothing was computed."""
+    whole = values.new_full((count, values.shape[0], *values.shape[2:]), float("nan"))
+    whole[list(places)] = values.transpose(0, 1)
+    return whole
+
+
+def filled(values: Tensor, width: int, value: float | bool) -> Tensor:
+    return torch.nn.functional.pad(values, (0, width - values.shape[-1]), value=value)

@@ -1,0 +1,241 @@
+"""Residual alignment: Jacobians in each other's singular vectors, and their largest values against depth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.errors import InputError
+from skipscope.measure.alignment_summary import depth_fit
+from skipscope.report.figures.style import COLOURS, GREY, marked, named_ticks, names_of, styled, thinned
+
+if TYPE_CHECKING:
+    import xarray
+
+WAYS = {"ujv": "|U<sub>j</sub>' J<sub>i</sub> V<sub>j</sub>|", "vju": "|V<sub>j</sub>' J<sub>i</sub> U<sub>j</sub>|"}
+SHOWN_UNITS = 18  # panels in a row of the grid
+SHOWN_VECTORS = 10  # rows and columns of a panel
+SHOWN_VALUES = 15
+SCALE = "Cividis"
+
+
+def alignment(dataset: xarray.Dataset, way: str = "ujv", sample: int = 0) -> Any:
+    """All panels |U_j' J_i V_j| (or "vju") of one sample as one picture, each relative to its own largest entry.
+
+    dataset: of `ss.alignment`. Rows of panels: whose Jacobian; columns: whose vectors; blank where states differ in
+    shape. sample: its place in the dataset.
+    """
+    import plotly.graph_objects as go
+
+    if way not in WAYS:
+        raise InputError(f"way={way!r}: expected one of {', '.join(WAYS)}")
+    if way not in dataset:
+        raise InputError(f"the dataset has no grids '{way}'; measure with ss.alignment(..., grids=True)")
+    if not 0 <= sample < dataset.sizes["sample"]:
+        raise InputError(f"sample={sample}: expected a place below {dataset.sizes['sample']}")
+    units = shown_units(dataset)
+    size = min(SHOWN_VECTORS, dataset.sizes["row"])
+    picked = dataset[way].isel(unit=units, other=units, sample=sample, row=slice(size), column=slice(size))
+    panels = abs(picked.transpose("unit", "row", "other", "column").values.astype(numpy.float32))
+    largest = numpy.where(numpy.isnan(panels), 0, panels).max((1, 3), keepdims=True)
+    with numpy.errstate(invalid="ignore"):
+        relative = panels / largest  # a panel of zeros is blank
+    count = len(units)
+    names = [marked(dataset, names_of(dataset, "unit")[k]) for k in units]
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=relative.reshape(count * size, count * size),
+        colorscale=SCALE,
+        zmin=0,
+        zmax=1,
+        colorbar={"title": "of the<br>largest", "thickness": 12},
+        hoverongaps=False,
+        hovertemplate="%{z:.3f} of the panel's largest entry<extra></extra>",
+    )
+    figure.add_scatter(**_lines(count, size))
+    ticks = named_ticks(names)
+    centres = [(place + 0.5) * size - 0.5 for place in ticks["tickvals"]]
+    edges = [-0.5, count * size - 0.5]
+    axis = {"tickvals": centres, "ticktext": ticks["ticktext"], "showgrid": False, "zeroline": False}
+    figure.update_xaxes(**axis, range=edges, tickangle=-45, title_text="j: whose vectors", constrain="domain")
+    figure.update_yaxes(
+        **axis, range=edges[::-1], title_text="i: whose Jacobian", scaleanchor="x", scaleratio=1, constrain="domain"
+    )
+    return styled(figure, height=640).update_layout(margin={"t": 20})
+
+
+def coupling(dataset: xarray.Dataset) -> Any:
+    """m_K of every pair of units, means over the samples: with U_j' J_i V_j and with V_j' J_i U_j."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, 2, subplot_titles=list(WAYS.values()), horizontal_spacing=0.08, shared_yaxes=True)
+    names = [marked(dataset, name) for name in names_of(dataset, "unit")]
+    top = max(1.0, *(float(dataset[f"coupling_{way}"].mean("sample").max()) for way in WAYS))
+    for place, way in enumerate(WAYS):
+        figure.add_heatmap(
+            z=dataset[f"coupling_{way}"].mean("sample").transpose("unit", "other").values.astype(numpy.float32),
+            coloraxis="coloraxis",
+            hoverongaps=False,
+            customdata=[[f"{i}, in the vectors of {j}" for j in names] for i in names],
+            hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
+            row=1,
+            col=place + 1,
+        )
+        ticks = named_ticks(names)
+        edges = [-0.5, len(names) - 0.5]
+        figure.update_xaxes(
+            **{**ticks, "range": edges}, showgrid=False, zeroline=False, title_text="j: whose vectors", col=place + 1
+        )
+        figure.update_yaxes(
+            **{**ticks, "range": edges[::-1], "tickangle": 0}, showgrid=False, zeroline=False, col=place + 1
+        )
+    figure.update_yaxes(title_text="i: whose Jacobian", col=1)
+    figure.update_layout(
+        coloraxis={
+            "colorscale": SCALE,
+            "reversescale": True,
+            "cmin": 0,
+            "cmax": top,
+            "colorbar": {"title": "m", "thickness": 12},
+        }
+    )
+    return styled(figure, height=480)
+
+
+def decay(dataset: xarray.Dataset) -> Any:
+    """1 / s_1 against depth with the least-squares line that leaves out the first quarter of the units; and the largest
+    singular values, those up to the number of classes in one colour and the rest in another.
+
+    Means over the samples; open markers did not converge.
+    """
+    from plotly.subplots import make_subplots
+
+    titles = ["1 / s<sub>1</sub>", "singular values"]
+    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1)
+    names, classes = names_of(dataset, "unit"), int(dataset.attrs["classes"])
+    depth = list(range(1, len(names) + 1))
+    values = dataset["value"].isel(rank=slice(SHOWN_VALUES)).mean("sample").transpose("rank", "unit").values
+    labels = [marked(dataset, name) for name in names]
+    with numpy.errstate(divide="ignore"):
+        inverse = numpy.where(values[0] > 0, 1 / values[0], numpy.nan)
+    fit = depth_fit(dataset)
+    used = [place >= fit.first for place in range(len(names))]
+    figure.add_scatter(
+        x=depth,
+        y=inverse,
+        text=labels,
+        mode="markers",
+        showlegend=False,
+        marker={"size": 8, "color": [COLOURS[0] if own else GREY for own in used]},
+        hovertemplate="%{text}, unit %{x}<br>1 / s1: %{y:.5g}<extra></extra>",
+        row=1,
+        col=1,
+    )
+    if numpy.isfinite(fit.slope):
+        ends = [fit.first + 1, len(names)]
+        figure.add_scatter(
+            x=ends,
+            y=[fit.slope * end + fit.intercept for end in ends],
+            mode="lines",
+            name=f"line: slope {fit.slope:.3g}, R² {fit.r_squared:.3f}",
+            line={"color": COLOURS[1], "dash": "dash", "width": 2},
+            row=1,
+            col=1,
+        )
+    for place, row in enumerate(values):
+        inside = place < classes
+        figure.add_scatter(
+            x=depth,
+            y=row,
+            text=labels,
+            mode="lines+markers",
+            name=f"the first {classes}" if inside else "after them",
+            legendgroup="inside" if inside else "after",
+            showlegend=place in (0, classes),
+            line={"color": COLOURS[0] if inside else COLOURS[1], "width": 1.2, "dash": "solid" if inside else "dot"},
+            marker={
+                "size": 5,
+                "symbol": [
+                    ("circle" if inside else "diamond") + ("" if label == name else "-open")
+                    for name, label in zip(names, labels, strict=True)
+                ],
+            },
+            hovertemplate=f"%{{text}}, unit %{{x}}<br>s{place + 1}: %{{y:.5g}}<extra></extra>",
+            row=1,
+            col=2,
+        )
+    figure.update_xaxes(title_text="unit")
+    figure.update_yaxes(rangemode="tozero")
+    return styled(figure, height=400)
+
+
+def energy(dataset: xarray.Dataset) -> Any:
+    """The share of |J|_F^2 in the first C singular values, and s_{C+1} / s_1: a marker a sample, a line of medians."""
+    from plotly.subplots import make_subplots
+
+    classes, names = int(dataset.attrs["classes"]), names_of(dataset, "unit")
+    titles = {
+        "energy": f"share of |J|² in the first {classes} singular values",
+        "gap": f"s<sub>{classes + 1}</sub> / s<sub>1</sub>",
+    }
+    figure = make_subplots(1, 2, subplot_titles=list(titles.values()), horizontal_spacing=0.1)
+    shown = thinned(dataset.sizes["sample"], 20)
+    for place, key in enumerate(titles):
+        values = dataset[key].transpose("sample", "unit").values
+        for number, sample in enumerate(shown):
+            figure.add_scatter(
+                x=list(range(len(names))),
+                y=values[sample],
+                text=names,
+                mode="markers",
+                name="one sample",
+                legendgroup="sample",
+                showlegend=place == number == 0,
+                marker={"size": 5, "color": COLOURS[5]},
+                hovertemplate=f"%{{text}}, sample {dataset['sample'].values[sample]}: %{{y:.5g}}<extra></extra>",
+                row=1,
+                col=place + 1,
+            )
+        figure.add_scatter(
+            x=list(range(len(names))),
+            y=dataset[key].median("sample").values,
+            text=[marked(dataset, name) for name in names],
+            mode="lines",
+            name="median",
+            legendgroup="median",
+            showlegend=place == 0,
+            line={"color": COLOURS[0], "width": 2},
+            hovertemplate="%{text}, median: %{y:.5g}<extra></extra>",
+            row=1,
+            col=place + 1,
+        )
+        figure.update_xaxes(**named_ticks(names), row=1, col=place + 1)
+        figure.update_yaxes(range=[0, 1.03], row=1, col=place + 1)
+    return styled(figure, height=400)
+
+
+def shown_units(dataset: xarray.Dataset) -> list[int]:
+    """Places of the units in the grid: all, or evenly spaced ones."""
+    return thinned(dataset.sizes["unit"], SHOWN_UNITS)
+
+
+def _lines(count: int, size: int) -> dict[str, Any]:
+    """Between panels, all as one trace."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    end = count * size - 0.5
+    for place in range(count + 1):
+        at = place * size - 0.5
+        x += [at, at, None, -0.5, end, None]
+        y += [-0.5, end, None, at, at, None]
+    line = {"color": GREY, "width": 0.6}
+    return {
+        "x": x,
+        "y": y,
+        "mode": "lines",
+        "line": line,
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "meta": {"drawn": "only"},
+    }

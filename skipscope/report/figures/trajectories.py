@@ -1,0 +1,112 @@
+"""Paths of samples through a trunk: in a plane, step by step, and how straight they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.report.figures.curves import curves
+from skipscope.report.figures.style import COLOURS, look, names_of, networks_in, styled, thinned
+
+if TYPE_CHECKING:
+    import xarray
+
+SHOWN_PATHS = 100  # of more samples, evenly spaced
+STRAIGHTNESS = {
+    "line_shape": "line shape score, 1 = straight",
+    "step_variation": "variation of the steps, 0 = equal",
+    "first_component": "share of the first component, 1 = straight",
+    "chord_ratio": "path / distance, 1 = straight",
+}
+STEPS = {"step_norm": "length of the step", "cosine": "cosine with the next step"}
+
+
+def trajectories(dataset: xarray.Dataset) -> Any:
+    """Polylines with a marker a state, one a sample, one colour a class; one row a stage that has steps, a random plane
+    at the left and the principal plane at the right."""
+    from plotly.subplots import make_subplots
+
+    stages, planes = stages_with_steps(dataset), names_of(dataset, "plane")
+    shown = dataset.isel(sample=shown_paths(dataset))
+    labels = (
+        [str(label) for label in shown["label"].values] if "label" in shown.coords else [""] * shown.sizes["sample"]
+    )
+    titles = [f"stage {stage}, {plane} plane" for stage in stages for plane in planes]
+    rows = max(1, len(stages))
+    figure = make_subplots(rows, len(planes), subplot_titles=titles, vertical_spacing=0.25 / rows)
+    for row, stage in enumerate(stages):
+        here = shown.isel(state=numpy.flatnonzero(dataset["state_stage"].values == stage))
+        for column, plane in enumerate(planes):
+            points = here["projection"].sel(plane=plane).transpose("sample", "state", "axis").values
+            for place, label in enumerate(_in_order(labels)):
+                members = [k for k, own in enumerate(labels) if own == label]
+                figure.add_scatter(
+                    **_polylines(points[members]),
+                    text=[text for k in members for text in _texts(here, k)],
+                    mode="lines+markers",
+                    showlegend=row == column == 0 and bool(label),
+                    opacity=0.75,
+                    **_look(f"class {label}" if label else "samples", place),
+                    hovertemplate="%{text}<br>%{x:.3g}, %{y:.3g}<extra></extra>",
+                    row=row + 1,
+                    col=column + 1,
+                )
+    return styled(figure, height=380 * rows + 120)
+
+
+def steps(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """Lengths of the steps and their cosines, medians over the samples, one curve a network."""
+    named = {name: data.rename(step="unit") for name, data in _by_network(datasets).items()}
+    return curves(named, _measured(named, STEPS), along="unit")
+
+
+def straightness(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """The metrics stage by stage, medians over the samples, one curve a network."""
+    named = _by_network(datasets)
+    figure = curves(named, _measured(named, STRAIGHTNESS), along="stage")
+    figure.update_xaxes(dtick=1)
+    return figure
+
+
+def stages_with_steps(dataset: xarray.Dataset) -> list[int]:
+    counts = numpy.bincount(dataset["state_stage"].values, minlength=dataset.sizes["stage"])
+    return [stage for stage, count in enumerate(counts) if count >= 2]
+
+
+def shown_paths(dataset: xarray.Dataset) -> list[int]:
+    return thinned(dataset.sizes["sample"], SHOWN_PATHS)
+
+
+def _look(name: str, place: int) -> dict[str, Any]:
+    """Classes after the last colour begin again with open markers."""
+    found = look(name, place, size=5, width=1.2)
+    found["marker"]["symbol"] += "-open" if place >= len(COLOURS) else ""
+    return found
+
+
+def _in_order(labels: list[str]) -> list[str]:
+    """Each once; numbers by size."""
+    return sorted(set(labels), key=lambda label: (0, int(label), "") if label.isdigit() else (1, 0, label))
+
+
+def _polylines(points: numpy.ndarray) -> dict[str, Any]:
+    """One after another with a gap behind each: (samples, states, 2)."""
+    with_gap = numpy.pad(points, ((0, 0), (0, 1), (0, 0)), constant_values=numpy.nan)
+    return {"x": with_gap[..., 0].ravel(), "y": with_gap[..., 1].ravel()}
+
+
+def _texts(dataset: xarray.Dataset, sample: int) -> list[str]:
+    name = f"sample {dataset['sample'].values[sample]}"
+    return [*(f"{name}, {state}" for state in names_of(dataset, "state")), ""]
+
+
+def _by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
+    import xarray
+
+    return networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets
+
+
+def _measured(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str]) -> dict[str, str]:
+    return {key: title for key, title in panels.items() if any(data[key].notnull().any() for data in datasets.values())}

@@ -1,0 +1,100 @@
+"""Neural collapse: one row a layer, and the classifier's features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from skipscope.report.figures import collapse
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
+
+if TYPE_CHECKING:
+    import xarray
+
+COLUMNS = {
+    "nc1": "NC1",
+    "cdnv": "CDNV",
+    "nc2_equinorm": "NC2 norms",
+    "nc2_equiangular": "NC2 angles",
+    "nc2_maximal_angle": "NC2 |cos + 1/(C-1)|",
+    "nearest_mean_accuracy": "nearest mean right",
+    "rank": "rank",
+}
+DEPTH = (
+    "{title} against depth: at the entry of every unit and at the exit of the last, then at the classifier's entry. "
+    "NC1 and CDNV are spreads within classes over distances between class means, 0 where every class is one point. "
+    "NC2 is 0 where the class means are the corners of a simplex around their mean."
+)
+ABOUT = (
+    "Over {samples} of {classes}, every class counting the same. NC1 = tr(S_W S_B⁺)/C. CDNV: mean over pairs of "
+    "classes of their variance over the squared distance of their means. NC2: standard deviation over mean of the "
+    "norms of the centred class means; standard deviation of their cosines; mean distance of the cosines from "
+    "-1/(C-1). Rank: dimensions that the centred class means span, C-1 where S_B is not deficient."
+)
+LAST = (
+    "Of the features at the classifier's entry. NC3: |W^T/|W| - M/|M||²; NC4: samples whose answer is not that of the "
+)
+LAST += "nearest class mean. All but the accuracy are 0 for collapsed features."
+
+
+def collapse_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    tables = [_table(title, datasets[name]) for name, title in titles("Neural collapse by layer", datasets).items()]
+    tables.append(_of_classifiers(named(datasets)))
+    figures = {}
+    for group in _with_the_same_layers(datasets):
+        networks, first = named(group), next(iter(group))
+        title = titles("Neural collapse", group)[first] if len(group) == 1 else f"Collapse of {', '.join(networks)}"
+        figures[first] = Picture(DEPTH.format(title=title), collapse(networks))
+    numbers = [_numbers(data) for data in datasets.values()]
+    return View(tables, figures, [_sentence(words, data) for words, data in spoken_of(datasets)], numbers)
+
+
+def _with_the_same_layers(datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, xarray.Dataset]]:
+    """They share a figure, where there are layers to compare."""
+    groups: dict[tuple[str, ...], dict[str, xarray.Dataset]] = {}
+    for name, data in datasets.items():
+        if data.sizes["layer"] > 1:
+            groups.setdefault(tuple(map(str, data["layer"].values)), {})[name] = data
+    return list(groups.values())
+
+
+def _table(title: str, data: xarray.Dataset) -> Table:
+    rows = [
+        [str(layer), *(number(float(data[key][place])) for key in COLUMNS)]
+        for place, layer in enumerate(data["layer"].values)
+    ]
+    about = ABOUT.format(samples=_samples(data), classes=counted(data.sizes["label"], "class", "classes"))
+    notes = str(data.attrs.get("notes", ""))
+    return Table(title, ["layer", *COLUMNS.values()], rows, f"{about} Notes: {notes}." if notes else about)
+
+
+def _of_classifiers(networks: Mapping[str, xarray.Dataset]) -> Table:
+    rows = [
+        [name, number(float(data["nc1"][-1])), *(number(float(data[key])) for key in ("nc3", "nc4", "accuracy"))]
+        for name, data in networks.items()
+    ]
+    return Table("Neural collapse at the classifier", ["network", "NC1", "NC3", "NC4", "accuracy"], rows, LAST)
+
+
+def _numbers(data: xarray.Dataset) -> UnitNumbers:
+    values = {str(layer): float(value) for layer, value in zip(data["layer"].values, data["nc1"].values, strict=True)}
+    return UnitNumbers(str(data.attrs.get("network", "")), "NC1 at the entry", values, logarithmic=True)
+
+
+def _sentence(words: str, data: xarray.Dataset) -> str:
+    last = float(data["nc1"][-1])
+    if math.isnan(last):
+        return f"{words}all classes have the same mean features before the classifier."
+    text = f"{words}the spread within classes over that between them (NC1) is {number(last)} before the classifier"
+    first = float(data["nc1"][0])
+    if data.sizes["layer"] > 1 and not math.isnan(first):
+        text += f" and {number(first)} at {data['layer'].values[0]}"
+    return (
+        f"{text}; {float(data['nc4']):.1%} of {_samples(data)} are answered with another class than the nearest mean's."
+    )
+
+
+def _samples(data: xarray.Dataset) -> str:
+    return counted(int(data["samples"].sum()), "sample")

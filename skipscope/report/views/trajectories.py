@@ -1,0 +1,136 @@
+"""Trajectories: are the paths of samples through the trunk straight, and their steps equal?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy
+
+from skipscope.report.figures import steps, straightness, trajectories
+from skipscope.report.figures.trajectories import shown_paths, stages_with_steps
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
+
+if TYPE_CHECKING:
+    import xarray
+
+COLUMNS = {
+    "line_shape": "line shape",
+    "step_variation": "step variation",
+    "first_component": "first component",
+    "chord_ratio": "path / distance",
+}
+PATHS = (
+    "{title}: the states of {samples}{thinning}, from a stage's first to its last, one polyline a sample{colours}. "
+    "Left: a fixed random Gaussian plane, as in the paper (Li and Papyan, figures 1 to 9), which shows equally spaced "
+    "points on straight lines for trained residual networks. Right: the plane of the first two principal components "
+    "of all these states ({shares} of their variance). A random plane can hide curvature; the line shape score "
+    "cannot, 1 is straight: {scores}."
+)
+STEPS = (
+    "{title}: |d|, the distance from a state to the next, and the cosine of a step and the next one of the same "
+    "stage; medians over {samples}. A straight path with equal steps has a flat line at the left and 1 at the right."
+)
+STRAIGHTNESS = "{title}, stage by stage: medians over the samples. Stages with fewer than two steps have none."
+ABOUT = (
+    "Medians over {samples}, with quartiles. Line shape: number of steps over the length of the sum of their "
+    "directions; 1 is straight, a random walk of L steps has about sqrt(L). Step variation: standard deviation over "
+    "mean of the steps' lengths. First component: its share of the variance of a sample's states. Path / distance: "
+    "the length of the path over that from its first state to its last. Steps of length zero have no direction and "
+    "are left out of the line shape; they are counted over all samples."
+)
+
+
+def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    tables, figures, numbers = [], {}, []
+    paths, lengths = titles("Trajectories", datasets), titles("Steps", datasets)
+    for name, data in datasets.items():
+        tables.append(_table(paths[name], data))
+        if data.sizes["step"] == 0:
+            continue
+        if "projection" in data:
+            figures[f"{name}-paths"] = Picture(_caption(paths[name], data), trajectories(data))
+        caption = STEPS.format(title=lengths[name], samples=_samples(data))
+        figures[f"{name}-steps"] = Picture(caption, steps(data))
+        numbers.append(_numbers(data))
+    several = {name: data for name, data in datasets.items() if len(_measured_stages(data)) > 1}
+    if several:
+        networks = named(several)
+        first = next(iter(several))
+        title = (
+            titles("Straightness", several)[first] if len(several) == 1 else f"Straightness of {', '.join(networks)}"
+        )
+        figures[f"{first}-straightness"] = Picture(STRAIGHTNESS.format(title=title), straightness(networks))
+    return View(tables, figures, [_sentence(words, data) for words, data in spoken_of(datasets)], numbers)
+
+
+def _caption(title: str, data: xarray.Dataset) -> str:
+    shown, count = len(shown_paths(data)), data.sizes["sample"]
+    stages = stages_with_steps(data)
+    return PATHS.format(
+        title=title,
+        samples=_samples(data),
+        thinning=f" ({shown} of them drawn, evenly spaced)" if shown < count else "",
+        colours=", coloured by class" if "label" in data.coords else "",
+        shares=", ".join(f"{float(data['principal_share'][stage]):.1%}" for stage in stages),
+        scores="; ".join(f"stage {stage} {_quartiles(data['line_shape'][stage])}" for stage in stages),
+    )
+
+
+def _table(title: str, data: xarray.Dataset) -> Table:
+    counts = numpy.bincount(data["step_stage"].values.astype(int), minlength=data.sizes["stage"])
+    rows = [
+        [
+            f"{stage}: {data['shape'].values[stage]}",
+            str(counts[stage]),
+            *(_quartiles(data[key][stage]) for key in COLUMNS),
+            str(int(data["zero_steps"][stage].sum())),
+        ]
+        for stage in range(data.sizes["stage"])
+    ]
+    columns = ["stage: state", "steps", *COLUMNS.values(), "zero steps"]
+    return Table(title, columns, rows, ABOUT.format(samples=_samples(data)))
+
+
+def _numbers(data: xarray.Dataset) -> UnitNumbers:
+    medians = data["step_norm"].median("sample")
+    return UnitNumbers(
+        str(data.attrs.get("network", "")),
+        "length of the step from the unit's entry to the next state",
+        {str(step): float(value) for step, value in zip(data["step"].values, medians.values, strict=True)},
+    )
+
+
+def _sentence(words: str, data: xarray.Dataset) -> str:
+    measured = _measured_stages(data)
+    if not measured:
+        return f"{words}no stage has two steps, so that there are no trajectories to speak of."
+    counts = numpy.bincount(data["step_stage"].values.astype(int))
+    longest = max(measured, key=lambda stage: counts[stage])
+    medians = {key: float(data[key][longest].median("sample")) for key in COLUMNS}
+    where = f" of stage {longest}" if data.sizes["stage"] > 1 else ""
+    return (
+        f"{words}the paths of {_samples(data)} through the {counts[longest]} steps{where} have a line shape score of "
+        f"{number(medians['line_shape'])} (1 is straight, a random walk has about {number(counts[longest] ** 0.5)}), "
+        f"their steps vary by {medians['step_variation']:.0%}, and the first principal component holds "
+        f"{medians['first_component']:.1%} of the states' variance (medians)."
+    )
+
+
+def _measured_stages(data: xarray.Dataset) -> list[int]:
+    return [stage for stage in range(data.sizes["stage"]) if bool(data["line_shape"][stage].notnull().any())]
+
+
+def _quartiles(values: xarray.DataArray) -> str:
+    there = values.values[~numpy.isnan(values.values)]
+    if not there.size:
+        return "-"
+    if there.size == 1 or not numpy.isfinite(there).all():
+        return number(float(numpy.median(there)))
+    low, middle, high = numpy.quantile(there, [0.25, 0.5, 0.75])
+    return f"{number(float(middle))} [{number(float(low))}, {number(float(high))}]"
+
+
+def _samples(data: xarray.Dataset) -> str:
+    return counted(data.sizes["sample"], "sample")

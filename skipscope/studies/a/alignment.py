@@ -1,0 +1,144 @@
+"""A.alignment: the four properties of residual alignment, for a type of network and a data set.
+
+    skipscope study run A.alignment --preset quick --out DIR
+    skipscope study run A.alignment --preset full --device cuda --set subjects=type2-cifar10 --out DIR
+
+The paper finds, in trained residual networks of three types on five data sets: states that move along a straight line
+in equal steps (RA1), Jacobians of all blocks with common leading singular vectors, left and right ones alike (RA2), no
+more than as many large singular values as classes in fully connected networks (RA3), and leading ones that fall like
+one over depth (RA4).
+
+We expect RA1, RA3 and RA4 after long training with weight decay, RA2 too but weaker between left and right vectors,
+and unequal steps in some networks.
+
+A subject is a type and a data set. Where several are trained, those of `deciding` decide (all of them if none is
+named), one value a network; the others stand beside them. The preset quick decides by fully connected networks on
+3,000 images of MNIST, in the regime for which the thresholds were set; convolutional ones on digits of 8 x 8 pixels are
+shown besides. Samples are training images, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skipscope.errors import InputError
+from skipscope.studies.a.networks import Training, case, emergence, portraits, several, values
+from skipscope.studies.bench import Bench
+from skipscope.studies.study import Evidence, Study
+
+if TYPE_CHECKING:
+    import xarray
+
+CONNECTED = "type1"
+RANK = ("energy in the first C", "s_(C+1) / s_1")  # RA3, which the paper claims of fully connected networks alone
+
+
+@dataclass(frozen=True)
+class AlignmentSettings(Training):
+    subjects: tuple[str, ...] = ("type1-mnist", "type2-digits")
+    deciding: tuple[str, ...] = ("type1-mnist",)  # none: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.subjects:
+            raise InputError("subjects: expected at least one, such as type1-mnist, got none")
+
+
+def run(bench: Bench, settings: AlignmentSettings) -> Evidence:
+    found: dict[str, xarray.Dataset] = {}
+    for subject in settings.subjects:
+        of = case(bench, settings, subject)
+        found[subject] = emergence(bench, of)
+        portraits(bench, of)
+    return evidence(found, settings.deciding)
+
+
+def evidence(found: Mapping[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """found: statistics (seed, epoch) by subject; the first epoch is before the training."""
+    judged = {subject: dataset for subject, dataset in found.items() if subject in deciding} or dict(found)
+    connected = [dataset for subject, dataset in judged.items() if subject.startswith(CONNECTED)]
+    convolutional = [dataset for subject, dataset in found.items() if not subject.startswith(CONNECTED)]
+    besides = {subject: dataset for subject, dataset in found.items() if subject not in judged}
+    at_end, at_start = several(list(judged.values())), several(list(judged.values()), epoch=0)
+    about = {"seeds": _networks(list(judged.values())), "networks": ", ".join(judged)}
+
+    def chosen(*quantities: str) -> dict[str, Any]:
+        own = {quantity: at_end[quantity] for quantity in quantities}
+        others = {
+            f"{quantity}, {subject}": values(dataset)[quantity]
+            for subject, dataset in besides.items()
+            for quantity in quantities
+        }
+        return {**about, **own, **others}
+
+    rank = {quantity: several(connected)[quantity] for quantity in RANK}
+    return {
+        "A1": chosen("LSS") | {"LSS at initialisation": at_start["LSS"]},
+        "A2": chosen("step CoV") | {"step CoV at initialisation": at_start["step CoV"]},
+        "A3": chosen("m_K adjacent / chance", "m_K all pairs / chance")
+        | {"m_K all pairs at initialisation / chance": at_start["m_K all pairs / chance"]},
+        "A4": chosen("m_K(VJU)", "u_1 . v_1"),
+        "A5": {
+            "seeds": _networks(connected),
+            **rank,
+            "energy in the first C at initialisation": several(connected, epoch=0)["energy in the first C"],
+            "width / C": [dataset.attrs["width"] / dataset.attrs["classes"] for dataset in connected],
+        },
+        "A6": {
+            "seeds": _networks(convolutional),
+            **{quantity: several(convolutional)[quantity] for quantity in RANK},
+        },
+        "A7": chosen("R2 of 1 / s_1 over depth", "slope of 1 / s_1 over depth")
+        | {
+            "R2 from the 10th block on, as the paper fits": [
+                value for dataset in judged.values() for value in dataset["r_squared_papers"].isel(epoch=-1).values
+            ],
+            "log-log slope of s_1 over depth": [
+                value for dataset in judged.values() for value in dataset["log_log_slope"].isel(epoch=-1).values
+            ],
+        },
+    }
+
+
+def _networks(datasets: list[xarray.Dataset]) -> int:
+    return sum(dataset.sizes["seed"] for dataset in datasets)
+
+
+LARGE = ("type1-mnist", "type1-cifar10", "type2-cifar10", "type3-fashion-mnist")
+ALL = (
+    *(f"type{kind}-{data}" for kind in (1, 2, 3) for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")),
+    *(f"type{kind}-imagenette32" for kind in (2, 3)),
+)
+ALIGNMENT = Study(
+    id="A.alignment",
+    title="Residual alignment of a type of network on a data set (RA1 to RA4)",
+    paper_found="States on straight lines, common singular vectors, rank at most C, singular values like 1 / depth.",
+    we_expect="The same after long training with weight decay; left and right vectors alike in part only.",
+    presets={
+        "smoke": AlignmentSettings(
+            width=50,
+            channels=4,
+            blocks=4,
+            samples=100,
+            networks=1,
+            epochs=2,
+            batch=50,
+            images=2,
+            looks=(0.0, 1.0),
+            subjects=("type1-digits", "type2-digits"),
+            deciding=("type1-digits",),
+        ),
+        "quick": AlignmentSettings(),
+        "full": AlignmentSettings(channels=64, samples=None, networks=1, epochs=60, subjects=LARGE, deciding=()),
+        "paper": AlignmentSettings(channels=64, samples=None, networks=3, epochs=250, subjects=ALL, deciding=()),
+    },
+    cost={
+        "smoke": "seconds",
+        "quick": "10 minutes on 2 cores",
+        "full": "under 10 minutes of one GPU a subject; a stopped run goes on with --resume",
+        "paper": "a day of one GPU: 14 subjects with three networks each",
+    },
+    run=run,
+)
