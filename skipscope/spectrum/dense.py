@@ -1,7 +1,8 @@
 """Dense decompositions with the driver that is exact to rounding.
 
 On a GPU torch's default for an SVD is a Jacobi iteration, whose vectors and small values are off by hundreds of
-rounding units even in float64; QR iteration (gesvd) is not.
+rounding units even in float64; QR iteration (gesvd) is not. It takes one matrix after another there, so that small ones
+are decomposed on the CPU.
 """
 
 from __future__ import annotations
@@ -9,15 +10,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SMALL = 256  # rows or columns, the fewer of the two
+
 
 def svdvals(matrix: Tensor) -> Tensor:
-    return torch.linalg.svdvals(matrix, driver=_driver(matrix))
+    here = _placed(matrix)
+    return torch.linalg.svdvals(here, driver=_driver(here)).to(matrix.device)
 
 
 def thin_svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """U, S, V^T."""
-    U, S, Vt = torch.linalg.svd(matrix, full_matrices=False, driver=_driver(matrix))
+    here = _placed(matrix)
+    U, S, Vt = (part.to(matrix.device) for part in torch.linalg.svd(here, full_matrices=False, driver=_driver(here)))
     return U, S, Vt
+
+
+def _placed(matrix: Tensor) -> Tensor:
+    return matrix.cpu() if min(matrix.shape[-2:]) <= SMALL else matrix
 
 
 def _driver(matrix: Tensor) -> str | None:

@@ -115,42 +115,62 @@ def train_ensemble(
         raise InputError(f"an ensemble: expected steps >= 0 and diverged > 1, got {steps} and {diverged}")
     each = _rates(rates, len(weights))
     recorded = _steps("record", range(steps + 1) if record is None else {*record, steps}, steps)
-    pictures = {
-        step: torch.full_like(weights, math.nan, device="cpu") for step in _steps("snapshots", snapshots, steps)
-    }
-    final = weights.clone()
+    kept = _steps("snapshots", snapshots, steps)
     data = suited(spec, weights, data)
-    members = _Members(spec, weights, data, each, steps, diverged, gradient_norms, weight_norms, memory)
-    every = 1 if weights.device.type == "cpu" else LOOK_EVERY
-    advance = _Replayed(members.step) if weights.is_cuda and spec.piecewise_linear else members.step
+    plan = _Plan(spec, data, steps, recorded, kept, diverged, gradient_norms, weight_norms, memory)
     with _threads_for(data):
-        for step in range(steps + 1):
-            if step < steps and step not in pictures:
-                advance()
-            else:
-                members.observe()
-            if step in pictures:
-                pictures[step][members.index[members.going].cpu()] = members.weights[members.going].cpu()
-                if step < steps:
-                    members.update()
-            if step % every == 0 and not members.going.all():
-                final[members.index] = members.weights
-                members.drop_frozen()
-                if isinstance(advance, _Replayed):
-                    advance = _Replayed(members.step)
-                if not len(members.index):
-                    break
+        return _trained(plan, weights, each)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What all members have in common; see `train_ensemble` and `Ensemble`."""
+
+    spec: ShortcutSpec
+    data: Data
+    steps: int
+    recorded: tuple[int, ...]
+    kept: tuple[int, ...]
+    diverged: float
+    gradient_norms: bool
+    weight_norms: bool
+    memory: int | None
+
+
+def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
+    steps = plan.steps
+    pictures = {step: torch.full_like(weights, math.nan, device="cpu") for step in plan.kept}
+    final = weights.clone()
+    members = _Members(plan, weights, rates)
+    every = 1 if weights.device.type == "cpu" else LOOK_EVERY
+    advance = _Replayed(members.step) if weights.is_cuda and plan.spec.piecewise_linear else members.step
+    for step in range(steps + 1):
+        if step < steps and step not in pictures:
+            advance()
+        else:
+            members.observe()
+        if step in pictures:
+            pictures[step][members.index[members.going].cpu()] = members.weights[members.going].cpu()
+            if step < steps:
+                members.update()
+        if step % every == 0 and not members.going.all():
+            final[members.index] = members.weights
+            members.drop_frozen()
+            if isinstance(advance, _Replayed):
+                advance = _Replayed(members.step)
+            if not len(members.index):
+                break
     final[members.index] = members.weights
     losses, gradients, norms = (
         None if history is None else history.T.cpu() for history in (members.losses, members.gradients, members.norms)
     )
     assert losses is not None
-    columns = list(recorded)
+    columns = list(plan.recorded)
     return Ensemble(
-        spec=spec,
-        rates=each,
+        spec=plan.spec,
+        rates=rates,
         steps=steps,
-        recorded=recorded,
+        recorded=plan.recorded,
         losses=losses[:, columns],
         weights=final,
         diverged_at=tuple(next(iter(row.isinf().nonzero().flatten().tolist()), None) for row in losses),
@@ -166,27 +186,17 @@ class _Members:
     Histories have a row a step: infinite losses and NaN norms where a member is frozen.
     """
 
-    def __init__(
-        self,
-        spec: ShortcutSpec,
-        weights: Tensor,
-        data: Data,
-        rates: Tensor,
-        steps: int,
-        diverged: float,
-        gradient_norms: bool,
-        weight_norms: bool,
-        memory: int | None,
-    ) -> None:
-        self._spec, self._data, self._memory = spec, data, memory
+    def __init__(self, plan: _Plan, weights: Tensor, rates: Tensor) -> None:
+        self._plan = plan
         self.index = torch.arange(len(weights), device=weights.device)
         self.weights = weights.clone()
         self.rates = rates.to(weights)[:, None, None, None]
-        self.ceiling = diverged * loss_of(spec, weights, data, memory)
+        self.ceiling = plan.diverged * loss_of(plan.spec, weights, plan.data, plan.memory)
         self.going = torch.ones_like(self.index, dtype=torch.bool)
-        self.losses = weights.new_full((steps + 1, len(weights)), math.inf, dtype=torch.float64)
+        self.losses = weights.new_full((plan.steps + 1, len(weights)), math.inf, dtype=torch.float64)
         self.gradients, self.norms = (
-            torch.full_like(self.losses, math.nan) if wanted else None for wanted in (gradient_norms, weight_norms)
+            torch.full_like(self.losses, math.nan) if wanted else None
+            for wanted in (plan.gradient_norms, plan.weight_norms)
         )
         self._row = torch.zeros(1, dtype=torch.long, device=weights.device)
         self._gradient: Tensor | None = None
@@ -197,7 +207,8 @@ class _Members:
 
     def observe(self) -> None:
         """Losses and gradients at the present weights; members that have diverged stay as they are from here on."""
-        loss, self._gradient = passed(self._spec, self.weights, self._data, self._memory)
+        plan = self._plan
+        loss, self._gradient = passed(plan.spec, self.weights, plan.data, plan.memory)
         self.going.logical_and_(loss.isfinite() & (loss <= self.ceiling))
         self._keep(self.losses, loss, math.inf)
         if self.gradients is not None:

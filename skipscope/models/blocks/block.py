@@ -54,7 +54,8 @@ class BlockPlan:
         """The shortcut to `after` channels. What it draws must not move the draws of later blocks: see ResNet."""
         if self.shortcut is None:
             return None
-        with torch.random.fork_rng(devices=[]):
+        gpus = [torch.cuda.current_device()] if torch.get_default_device().type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus):
             return shortcut_around(self.before, after, self.stride, self.shortcut, norm and self.batch_norm)
 
 
