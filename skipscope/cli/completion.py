@@ -21,6 +21,7 @@ SOURCES = {
 }
 DATA = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenette", "imagenet", "folder")
 FAMILIES = ("resnet", "preresnet", "plainnet", "preplainnet", "resnext", "preresnext")
+TYPES = ("type1", "type2", "type3")  # of residual alignment
 INPUTS = ("cifar", "cifar100", "mnist", "digits", "imagenette")
 DEPTHS = (8, 14, 20, 32, 56, 110)  # usual ones; any 6 n + 2 is a depth
 DEVICES = ("cpu", "cuda", "cuda:0", "cuda:1", "mps")
@@ -62,9 +63,12 @@ def complete_study(incomplete: str) -> Offered:
 def complete_network(incomplete: str) -> Offered:
     """NAME of skipscope:NAME; depths and inputs once the family is there."""
     families = [family for family in FAMILIES if incomplete.startswith(family)]
-    if not families:
-        return _beginning(dict.fromkeys(FAMILIES, "and a depth, such as 20"), incomplete)
+    types = [f"{kind}-" for kind in TYPES]
+    if not families and not incomplete.startswith(tuple(types)):
+        first = dict.fromkeys(FAMILIES, "and a depth, such as 20") | dict.fromkeys(types, "and an input, such as mnist")
+        return _beginning(first, incomplete)
     names = [f"{family}{depth}-{data}" for family in families for depth in DEPTHS for data in INPUTS]
+    names += [f"{kind}{data}" for kind in types for data in INPUTS]
     return _beginning(dict.fromkeys(names, ""), incomplete)
 
 

@@ -1,9 +1,10 @@
 """Every measurement on one model, as far as the budget goes.
 
-Cheap measurements of all units come first (profile, tests of the linearisation, condition numbers). Then full spectra,
-from the smallest unit to the largest and then of whole stages; the largest singular values of the units whose full
-spectrum did not fit the time or the memory; and the exact law on units with a full spectrum. Each of these has its
-share of the time and leaves what it does not need to the next. What was left out is listed with the reason.
+Cheap measurements of all units come first (profile, trajectories, tests of the linearisation, condition numbers). Then
+full spectra, from the smallest unit to the largest and then of whole stages; the largest singular values of the units
+whose full spectrum did not fit the time or the memory; the alignment of the branches, of all units or none; and the
+exact law on units with a full spectrum. Each of these has its share of the time and leaves what it does not need to the
+next. What was left out is listed with the reason.
 """
 
 from __future__ import annotations
@@ -20,12 +21,23 @@ from skipscope.data.perturbations import fgsm, uniform_like
 from skipscope.errors import InputError
 from skipscope.inspection.budget import Budget, seconds_in
 from skipscope.inspection.result import Result
-from skipscope.measure import law, profile, spectra, stability, state_conditions, verification, weight_conditions
+from skipscope.measure import (
+    alignment,
+    law,
+    profile,
+    spectra,
+    stability,
+    state_conditions,
+    trajectories,
+    verification,
+    weight_conditions,
+)
 from skipscope.measure.leading import leading
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
+from skipscope.measure.triplets import DENSE_SIDE
 from skipscope.spectrum import plan
-from skipscope.trace import Point, Span, Stage, Trunk, trace
+from skipscope.trace import Point, Span, Stage, Trunk, Unit, trace
 
 if TYPE_CHECKING:
     import xarray
@@ -34,11 +46,17 @@ Progress = Callable[[str, int, int], None]  # what is done now, how much of it i
 Keep = Callable[[str, "xarray.Dataset"], object]  # called with every dataset as soon as it is there
 LeftOut = Iterator[tuple[str, str]]  # what, and why
 
-WEIGHTS, SPECTRA, LEADING = 0.1, 0.65, 0.85  # the share of the budget that may be used up when each of them is done
+WEIGHTS, SPECTRA, LEADING, ALIGNMENT = (
+    0.1,
+    0.6,
+    0.75,
+    0.9,
+)  # the share of the budget that may be used up when each of them is done
 SMALL_CHANGE = 0.01  # of the norm of the input, where a perturbation has no size of its own
 NOTICED = 0.2  # seconds: shorter pieces of work show nothing about speed
 LARGEST = 10  # singular values of a unit that is too large for all of them
 LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its transpose
+ALIGNED = 4.0  # cost of an SVD with vectors over that of a spectrum
 LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
 
 
@@ -73,6 +91,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
         "profile": lambda: profile(trunk, point, seed=seed),
         "verification": lambda: verification(trunk, point),
         "states": lambda: state_conditions(trunk, point),
+        "trajectories": lambda: trajectories(trunk, point, seed=seed),
     }
     if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
         cheap["stability"] = lambda: _stability(trunk, x, seed)
@@ -93,6 +112,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     full = [unit for unit in units if unit.name in work.done["spectra"]]
     large = [unit for unit in units if unit not in full]
     yield from work.through("leading", "leading singular values", large, lambda s: work.leading(s, seed), LEADING)
+    yield from work.alignment(seed)
     yield from work.through("law", "the law", full, work.law, 1.0)
 
 
@@ -178,6 +198,24 @@ class Work:
             self.budget.for_products(J, LEADING_PRODUCTS),
             lambda: leading(self.trunk, self.point, units=[span.name], k=LARGEST, seed=seed),
         )
+
+    def alignment(self, seed: int) -> LeftOut:
+        """Of all units together: their Jacobians are compared with one another."""
+        self.say("alignment", 0, 1)
+        estimate = sum(self._aligned(unit) for unit in self.trunk.units)
+        left = self.budget.left - (1 - ALIGNMENT) * self.budget.seconds
+        if estimate > left:
+            yield "alignment", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
+        else:
+            self.keep("alignment", alignment(self.trunk, self.point, LARGEST, seed=seed))
+        self.say("alignment", 1, 1)
+
+    def _aligned(self, unit: Unit) -> float:
+        """Estimated seconds: the leading vectors of a unit, and products with those of all others."""
+        J = unit.jacobian(self.point)  # type: ignore[attr-defined]
+        small = min(J.shape[1:]) <= DENSE_SIDE
+        vectors = ALIGNED * self.budget.for_spectrum(J) if small else self.budget.for_products(J, LEADING_PRODUCTS)
+        return vectors + self.budget.for_products(J, 2 * LARGEST * len(self.trunk.units))
 
     def law(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]]:
         J = span.jacobian(self.point)  # type: ignore[attr-defined]

@@ -21,11 +21,12 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.models.shortcut_loss import Data, Moments, loss_of, passed, suited
+from skipscope.models.shortcut_loss import Data, loss_of, passed, suited
 from skipscope.models.shortcuts import ZERO_FACTOR, ShortcutSpec, initial_weights
 from skipscope.training.graphed import WARM_UP
 
 DIVERGED = 1e6  # times a member's first loss
+WORTH_THREADS = 2**20  # numbers of an operation
 LOOK_EVERY = 50  # steps: how often a GPU is asked which members have diverged
 
 
@@ -118,7 +119,7 @@ def train_ensemble(
     kept = _steps("snapshots", snapshots, steps)
     data = suited(spec, weights, data)
     plan = _Plan(spec, data, steps, recorded, kept, diverged, gradient_norms, weight_norms, memory)
-    with _threads_for(data):
+    with _threads_for(weights, data):
         return _trained(plan, weights, each)
 
 
@@ -258,11 +259,11 @@ class _Replayed:
 
 
 @contextmanager
-def _threads_for(data: Data) -> Iterator[None]:
-    """One for moments: products of small matrices gain nothing from more, and lose much on a busy machine."""
+def _threads_for(weights: Tensor, data: Data) -> Iterator[None]:
+    """One for operations on few numbers: they gain little from more, and on a busy machine wait for each other."""
     threads = torch.get_num_threads()
     try:
-        if isinstance(data, Moments):
+        if len(weights) * data.x.numel() < WORTH_THREADS:
             torch.set_num_threads(1)
         yield
     finally:

@@ -4,6 +4,7 @@ from skipscope.report.figures.alignment import alignment, coupling, decay, energ
 from skipscope.report.figures.collapse import collapse
 from skipscope.report.figures.conditions import conditions
 from skipscope.report.figures.curves import profile, training
+from skipscope.report.figures.emergence import collapse_in_training, counterfactuals, emergence
 from skipscope.report.figures.export import save
 from skipscope.report.figures.hessian import hessian
 from skipscope.report.figures.law import law
@@ -17,10 +18,13 @@ from skipscope.report.figures.trajectories import steps, straightness, trajector
 __all__ = [
     "alignment",
     "collapse",
+    "collapse_in_training",
     "conditions",
+    "counterfactuals",
     "coupling",
     "decay",
     "depth",
+    "emergence",
     "energy",
     "growth",
     "hessian",

@@ -14,6 +14,7 @@ from skipscope.report.views.alignment import alignment_view
 from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.conditions import state_conditions_view, weight_conditions_view
 from skipscope.report.views.curvature import curvature_view
+from skipscope.report.views.emergence import collapse_along_view, emergence_view
 from skipscope.report.views.history import history_view
 from skipscope.report.views.law import law_view
 from skipscope.report.views.leading import leading_view
@@ -45,6 +46,8 @@ VIEWS: dict[str, tuple[str, Callable[[Mapping[str, xarray.Dataset]], View]]] = {
     "alignment": ("Residual alignment", alignment_view),
     "trajectories": ("Trajectories", trajectories_view),
     "collapse": ("Neural collapse", collapse_view),
+    "emergence": ("Alignment of trained networks", emergence_view),
+    "collapse_along": ("Neural collapse along training", collapse_along_view),
     "scaling": ("Scaled skips", scaling_view),
     "noise": ("Weights mixed with noise", noise_view),
     "verification": ("Tests of the linearisation", verification_view),

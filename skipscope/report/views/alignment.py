@@ -20,7 +20,17 @@ from skipscope.report.figures.alignment import (
 )
 from skipscope.report.figures.style import UNSURE, converged, marked, names_of
 from skipscope.report.table import Table, mean_count, number, with_error
-from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View, counted, spoken_of, titles
+from skipscope.report.views.view import (
+    Curve,
+    Picture,
+    UnitCurves,
+    UnitNumbers,
+    View,
+    counted,
+    of_study,
+    spoken_of,
+    titles,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -46,18 +56,19 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables, figures, numbers, curves = [], {}, [], []
     pairs, fits = titles("Alignment of pairs of units", datasets), titles("Largest singular value and depth", datasets)
     for name, title in titles("Alignment", datasets).items():
-        data = datasets[name]
+        data, study = datasets[name], of_study(name, "alignment-type", "A.alignment")
         tables += [_pair_table(pairs[name], data), _unit_table(title, data), _fit_table(fits[name], data)]
         for way in WAYS:
             if way in data and bool(data[f"coupling_{way}"].notnull().any()):
-                figures[f"{name}-{way}"] = Picture(_grid_caption(title, data, way), alignment(data, way))
+                figures[f"{name}-{way}"] = Picture(_grid_caption(title, data, way), alignment(data, way), study)
         figures[f"{name}-coupling"] = Picture(
             f"{title}: m of every pair of units, means over {_samples(data)}; 0 is perfect alignment, the chance level "
             f"is {_chance(data)}. Blank where states differ in shape or a Jacobian is zero.{_stars(data)}",
             coupling(data),
+            study,
         )
-        figures[f"{name}-decay"] = Picture(_decay_caption(title, data), decay(data))
-        figures[f"{name}-energy"] = Picture(_energy_caption(title, data), energy(data))
+        figures[f"{name}-decay"] = Picture(_decay_caption(title, data), decay(data), study)
+        figures[f"{name}-energy"] = Picture(_energy_caption(title, data), energy(data), study)
         numbers += _numbers(data)
         curves.append(_curves(data))
     return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)

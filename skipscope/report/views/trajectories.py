@@ -10,7 +10,7 @@ import numpy
 from skipscope.report.figures import steps, straightness, trajectories
 from skipscope.report.figures.trajectories import shown_paths, stages_with_steps
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
+from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, of_study, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -49,10 +49,11 @@ def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         tables.append(_table(paths[name], data))
         if data.sizes["step"] == 0:
             continue
+        study = of_study(name, "trajectories-type", "A.alignment")
         if "projection" in data:
-            figures[f"{name}-paths"] = Picture(_caption(paths[name], data), trajectories(data))
+            figures[f"{name}-paths"] = Picture(_caption(paths[name], data), trajectories(data), study)
         caption = STEPS.format(title=lengths[name], samples=_samples(data))
-        figures[f"{name}-steps"] = Picture(caption, steps(data))
+        figures[f"{name}-steps"] = Picture(caption, steps(data), study)
         numbers.append(_numbers(data))
     several = {name: data for name, data in datasets.items() if len(_measured_stages(data)) > 1}
     if several:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import xarray
 
 CONNECTED = "type1"
+LEAST = 5  # times as wide as there are classes: a narrower network has no rank to lose
 RANK = ("energy in the first C", "s_(C+1) / s_1")  # RA3, which the paper claims of fully connected networks alone
 
 
@@ -49,7 +50,7 @@ class AlignmentSettings(Training):
 def run(bench: Bench, settings: AlignmentSettings) -> Evidence:
     found: dict[str, xarray.Dataset] = {}
     for subject in settings.subjects:
-        of = case(bench, settings, subject)
+        of = case(bench, settings, subject, least=LEAST)
         found[subject] = emergence(bench, of)
         portraits(bench, of)
     return evidence(found, settings.deciding)
@@ -62,7 +63,8 @@ def evidence(found: Mapping[str, xarray.Dataset], deciding: tuple[str, ...] = ()
     convolutional = [dataset for subject, dataset in found.items() if not subject.startswith(CONNECTED)]
     besides = {subject: dataset for subject, dataset in found.items() if subject not in judged}
     at_end, at_start = several(list(judged.values())), several(list(judged.values()), epoch=0)
-    about = {"seeds": _networks(list(judged.values())), "networks": ", ".join(judged)}
+    trained_on = [f"{subject} ({dataset.attrs['data']})" for subject, dataset in judged.items()]
+    about = {"seeds": _networks(list(judged.values())), "networks": ", ".join(trained_on)}
 
     def chosen(*quantities: str) -> dict[str, Any]:
         own = {quantity: at_end[quantity] for quantity in quantities}
@@ -106,7 +108,7 @@ def _networks(datasets: list[xarray.Dataset]) -> int:
     return sum(dataset.sizes["seed"] for dataset in datasets)
 
 
-LARGE = ("type1-mnist", "type1-cifar10", "type2-cifar10", "type3-fashion-mnist")
+LARGE = ("type1-mnist", "type1-fashion-mnist", "type1-cifar10", "type2-cifar10", "type3-fashion-mnist")
 ALL = (
     *(f"type{kind}-{data}" for kind in (1, 2, 3) for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")),
     *(f"type{kind}-imagenette32" for kind in (2, 3)),
@@ -120,19 +122,23 @@ ALIGNMENT = Study(
         "smoke": AlignmentSettings(
             width=50,
             channels=4,
-            blocks=4,
+            blocks=3,
             samples=100,
             networks=1,
             epochs=2,
-            batch=50,
+            batch=20,
             images=2,
-            looks=(0.0, 1.0),
+            looks=(0.0, 0.5, 1.0),
             subjects=("type1-digits", "type2-digits"),
             deciding=("type1-digits",),
         ),
         "quick": AlignmentSettings(),
-        "full": AlignmentSettings(channels=64, samples=None, networks=1, epochs=60, subjects=LARGE, deciding=()),
-        "paper": AlignmentSettings(channels=64, samples=None, networks=3, epochs=250, subjects=ALL, deciding=()),
+        "full": AlignmentSettings(
+            channels=64, samples=None, networks=1, epochs=60, decay_budget=15.0, subjects=LARGE, deciding=()
+        ),
+        "paper": AlignmentSettings(
+            channels=64, samples=None, networks=3, epochs=250, decay_budget=15.0, subjects=ALL, deciding=()
+        ),
     },
     cost={
         "smoke": "seconds",

@@ -138,6 +138,7 @@ CLAIMS = (
             Criterion("large singular values / C, largest", "<=", 1.0),
         ),
         seeds=1,
+        note="One network for each number of classes at the preset quick, three at full.",
     ),
     Claim(
         "A10",

@@ -44,7 +44,7 @@ def evidence(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset]) -> di
     rows: dict[str, list[float]] = {"nc1": [], "coupling": [], "spearman": []}
     for seed, along in found.items():
         nc1 = along["nc1"].isel(layer=-1).values
-        coupling = aligned["coupling_all"].sel(seed=seed).values
+        coupling = aligned["coupling_all"].sel(seed=seed, epoch=along["epoch"]).values  # one that diverged has fewer
         rows["nc1"].append(float(nc1[-1] / nc1[0]))
         rows["coupling"].append(float(coupling[-1] / coupling[0]))
         rows["spearman"].append(float(spearmanr(nc1, coupling)[0]))
@@ -82,11 +82,12 @@ COLLAPSE = Study(
     presets={
         "smoke": CollapseSettings(
             width=50,
-            blocks=4,
+            channels=4,
+            blocks=3,
             samples=100,
             networks=1,
             epochs=2,
-            batch=50,
+            batch=20,
             images=2,
             looks=(0.0, 0.5, 1.0),
             subject="type1-digits",

@@ -77,7 +77,7 @@ def run(bench: Bench, settings: CounterfactualSettings) -> Evidence:
 
 
 def _decay(measured: Measured, settings: CounterfactualSettings) -> dict[str, dict[str, Any]]:
-    without = measured(replace(settings, weight_decay=0.0), title="without weight decay")
+    without = measured(replace(settings, weight_decay=0.0, decay_budget=None), title="without weight decay")
     with_decay = measured()
     return {
         "A16": {
@@ -209,18 +209,18 @@ COUNTERFACTUALS = Study(
     presets={
         "smoke": CounterfactualSettings(
             width=50,
-            blocks=4,
+            channels=4,
+            blocks=3,
             samples=100,
             networks=1,
             epochs=2,
             batch=20,
             images=2,
-            looks=(0.0, 1.0),
+            looks=(0.0, 0.5, 1.0),
             subject="type1-digits",
-            changes=CHANGES,
-            classes=(2, 3),
+            classes=(2,),
             widths=(50,),
-            depths=(2, 4),
+            depths=(2, 3),
             long_epochs=3,
         ),
         "quick": CounterfactualSettings(),

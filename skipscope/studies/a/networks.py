@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -25,6 +25,7 @@ from skipscope.measure.alignment_summary import depth_fit, summary
 from skipscope.measure.trajectories import METRICS
 from skipscope.models import names
 from skipscope.models.alignment_names import NAMES as TYPES
+from skipscope.runs.cache import key_of
 from skipscope.studies.bench import Bench
 from skipscope.trace import Trunk, trace
 from skipscope.training import Settings
@@ -54,26 +55,36 @@ class Training:
     batch: int = 128
     rate: float = 0.1
     weight_decay: float = 5e-3
+    decay_budget: float | None = None  # takes the place of weight_decay: see `decay`
     images: int = 10  # training samples at which Jacobians are taken
     looks: tuple[float, ...] = LOOKS
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("width", "channels", "blocks", "networks", "images")}
-        for name, value in {**counts, "samples": self.samples or 1}.items():
-            if value < 1:
+        for name, value in {**counts, "samples": self.samples}.items():
+            if value is not None and value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
         if not self.looks or any(not 0 <= look <= 1 for look in self.looks) or max(self.looks) < 1:
             raise InputError(f"looks: expected shares of the training from 0 to 1, the last 1, got {self.looks}")
-        assert self.settings  # which says what is wrong with the numbers of the training
+        if self.decay_budget is not None and not self.decay_budget >= 0:
+            raise InputError(f"decay_budget: expected a number of at least 0, got {self.decay_budget}")
+        assert self.settings(self.batch)  # which says what is wrong with the numbers of the training
 
-    @property
-    def settings(self) -> Settings:
-        return Settings(self.epochs, self.batch, rate=self.rate, weight_decay=self.weight_decay)
+    def settings(self, samples: int) -> Settings:
+        """Of a training with so many samples."""
+        plain = Settings(self.epochs, self.batch, rate=self.rate, weight_decay=self.weight_decay)
+        if self.decay_budget is None:
+            return plain
+        return replace(plain, weight_decay=self.decay_budget / decay(replace(plain, weight_decay=1.0), samples))
 
-    def decay_budget(self, samples: int) -> float:
-        """Learning rate x weight decay / (1 - momentum), summed over all steps; a cosine's mean is half its rate."""
-        steps = self.epochs * (samples // self.batch)
-        return steps * self.rate / 2 * self.weight_decay / (1 - self.settings.momentum)
+
+def decay(settings: Settings, samples: int) -> float:
+    """Learning rate x weight decay / (1 - momentum), summed over all steps; the mean of a cosine is half its rate.
+
+    By this budget, and not by weight decay alone, alignment was strong or weak: about 15 gave it, 3 hardly.
+    """
+    steps = settings.epochs * max(1, samples // settings.batch)
+    return steps * settings.rate / 2 * settings.weight_decay / (1 - settings.momentum)
 
 
 @dataclass(frozen=True)
@@ -89,12 +100,17 @@ class Case:
         """Of the looks."""
         return tuple(sorted({round(look * self.training.epochs) for look in self.training.looks}))
 
-    def network(self, seed: int, device: str) -> Network:
-        return Network(self.model, self.data, self.training.settings, seed, device, self.epochs)
+    @property
+    def settings(self) -> Settings:
+        return self.training.settings(len(self.data.train))
 
-    def key(self, device: str) -> str:
-        """Of its datasets: what it is, and a part of the hash of all that determines it."""
-        return f"{self.model}-{self.network(self.seeds[0], device).key[:8]}"
+    def network(self, seed: int, device: str) -> Network:
+        return Network(self.model, self.data, self.settings, seed, device, self.epochs)
+
+    def key(self, device: str, *seeds: int) -> str:
+        """Of its datasets, or of some seeds': what it is, and a part of the hash of all that determines them."""
+        chosen = [self.network(seed, device).key for seed in seeds or self.seeds]
+        return f"{self.model}-{key_of({'networks': chosen, 'images': self.training.images})[:8]}"
 
 
 def case(
@@ -106,10 +122,11 @@ def case(
     classes: int | None = None,
     random_labels: bool = False,
     seeds: int | None = None,
+    least: int = 0,
     title: str = "",
 ) -> Case:
     """subject: type and data, type1-mnist. options: of the network's name. classes: the first so many, with as many
-    samples each as with all of them."""
+    samples each as with all of them. least: times the classes, that a fully connected network is wide."""
     kind, _, source = subject.partition("-")
     if kind not in TYPES or not source:
         raise InputError(f"'{subject}': expected one of {', '.join(TYPES)} and a data set, such as type1-mnist")
@@ -122,7 +139,7 @@ def case(
         data = data.subset(samples=samples)
     if random_labels:
         data = data.with_random_labels(bench.seed)
-    width = training.width if kind == "type1" else training.channels
+    width = max(training.width, least * data.classes) if kind == "type1" else training.channels
     model = names.fitting(f"{kind}-mnist-w{width}-b{training.blocks}", tuple(data.shape), data.classes)
     if not model:
         raise InputError(f"{subject}: no network of {kind} takes images of {tuple(data.shape)}")
@@ -137,36 +154,40 @@ def emergence(bench: Bench, of: Case) -> xarray.Dataset:
     """Statistics (seed, epoch) of a case's networks; NaN after the divergence of one."""
     import xarray
 
-    key = of.key(bench.device)
-    pieces = [bench.shared(f"{key}-{seed}", partial(_followed, bench, of, seed)) for seed in of.seeds]
+    pieces = [bench.shared(of.key(bench.device, seed), partial(_followed, bench, of, seed)) for seed in of.seeds]
 
     def joined() -> xarray.Dataset:
-        whole = xarray.concat(pieces, "seed", combine_attrs="drop_conflicts")
-        return whole.assign_attrs(measure=MEASURE, title=of.title, network=of.model, data=of.data.name)
+        whole = xarray.concat(pieces, "seed", combine_attrs="drop")
+        about = {key: value for key, value in pieces[0].attrs.items() if key != "part"}
+        return whole.assign_attrs(about, measure=MEASURE, title=of.title, network=of.model, data=of.data.name)
 
-    return bench.shared(key, joined)
+    return bench.shared(f"emergence-{of.key(bench.device)}", joined)
 
 
-def portraits(bench: Bench, of: Case) -> tuple[xarray.Dataset, xarray.Dataset]:
+def portraits(bench: Bench, of: Case) -> None:
     """Of the first seed in the end: the grids at one sample, and the paths of several of each class."""
-    key, seed = of.key(bench.device), of.seeds[0]
+    seed = of.seeds[0]
+    key = of.key(bench.device, seed)
     about = {"network": f"{of.model}, seed {seed}", "data": of.data.name}
 
+    @cache
+    def trunk() -> Trunk:
+        return _traced(bench, of, seed)[1]
+
     def grids() -> xarray.Dataset:
-        _, trunk = _traced(bench, of, seed)
         images, _ = _samples(of, 1, bench.device)
-        return alignment(trunk, images, of.data.classes, chance=0).assign_attrs(about)
+        return alignment(trunk(), images, of.data.classes, chance=0).assign_attrs(about)
 
     def paths() -> xarray.Dataset:
-        _, trunk = _traced(bench, of, seed)
         images, labels = _samples(of, PER_CLASS * min(of.data.classes, 10), bench.device)
-        return trajectories(trunk, images, labels=labels, seed=bench.seed).assign_attrs(about)
+        return trajectories(trunk(), images, labels=labels, seed=bench.seed).assign_attrs(about)
 
-    return bench.shared(f"alignment-{key}", grids), bench.shared(f"trajectories-{key}", paths)
+    bench.shared(f"alignment-{key}", grids)
+    bench.shared(f"trajectories-{key}", paths)
 
 
 def trained(bench: Bench, of: Case, seed: int) -> Trained:
-    return bench.trained(of.model, of.data, of.training.settings, seed=seed, snapshots=of.epochs)
+    return bench.trained(of.model, of.data, of.settings, seed=seed, snapshots=of.epochs)
 
 
 def _traced(bench: Bench, of: Case, seed: int) -> tuple[Trained, Trunk]:
@@ -213,10 +234,10 @@ def _followed(bench: Bench, of: Case, seed: int) -> xarray.Dataset:
             "part": "piece",
             "classes": of.data.classes,
             "images": len(images),
-            "rate": of.training.rate,
-            "weight_decay": of.training.weight_decay,
-            "epochs": of.training.epochs,
-            "decay_budget": of.training.decay_budget(len(of.data.train)),
+            "rate": of.settings.rate,
+            "weight_decay": of.settings.weight_decay,
+            "epochs": of.settings.epochs,
+            "decay_budget": decay(of.settings, len(of.data.train)),
             "width": int(numpy.prod(trunk.units[-1].entry_shape)),
         },
     )
