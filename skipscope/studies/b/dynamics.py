@@ -355,7 +355,7 @@ DYNAMICS = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "4 minutes on 2 cores",
+        "quick": "3 minutes on 2 cores",
         "full": "minutes on one GPU",
         "paper": "a quarter of an hour on one GPU",
     },

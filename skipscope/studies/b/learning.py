@@ -407,8 +407,8 @@ LEARNING = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "12 minutes on 2 cores",
-        "full": "10 minutes on one GPU",
+        "quick": "10 minutes on 2 cores",
+        "full": "6 minutes on one H200",
         "paper": "as full: whitened MNIST is what the paper has; it does not say how many learning rates",
     },
     run=run,

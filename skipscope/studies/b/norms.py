@@ -404,7 +404,7 @@ NORMS = Study(
     cost={
         "smoke": "seconds",
         "quick": "3 minutes on 2 cores",
-        "full": "8 minutes on one GPU, most of it for a ResNet-110; a stopped run goes on with --resume",
+        "full": "9 minutes on one H200 beside other work, most for a ResNet-110; a stopped run goes on with --resume",
         "paper": "half an hour on one GPU",
     },
     run=run,
