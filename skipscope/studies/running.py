@@ -88,6 +88,8 @@ def _decided(
 ) -> Decision:
     if claim.id in evidence:
         return claim.decide(evidence[claim.id], preset)
-    there = any(study.id == claim.study for study in studies)
-    reason = f"{claim.study} made no evidence for it" if there else f"its study {claim.study} is not there yet"
-    return claim.decide({}, preset, reason=reason)
+    if not any(study.id == claim.study for study in studies):
+        return claim.decide({}, preset, reason=f"its study {claim.study} is not there yet")
+    if preset not in claim.presets:  # which the claim says itself
+        return claim.decide({}, preset)
+    return claim.decide({}, preset, reason=f"{claim.study} made no evidence for it")

@@ -326,7 +326,7 @@ def test_a_case_says_what_it_is(bench: Bench) -> None:
     assert len(of.data.train) == 100
     assert case(bench, TINY, "type2-digits").model == "type2-digits-w4-b2"
     few = case(bench, TINY, "type1-digits", classes=3, seeds=1, options="-noskips", title="3 classes")
-    assert (few.model, few.title, len(few.data.train)) == ("type1-digits-w50-b2-c3-noskips", "3 classes", 30)
+    assert (few.model, few.title, len(few.data.train)) == ("type1-digits-w50-b2-c3-noskips", "3 classes", 100)
     assert len(case(bench, replace(TINY, samples=None), "type1-digits").data.train) > 1000
     shuffled = case(bench, TINY, "type1-digits", random_labels=True)
     assert not torch.equal(shuffled.data.train.labels, of.data.train.labels)

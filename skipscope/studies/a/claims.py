@@ -164,6 +164,7 @@ CLAIMS = (
         "A.counterfactuals",
         criteria=(),
         seeds=3,
+        presets=("full", "paper"),
         note="the direction is in nothing that could be read, so the sign is given with its interval",
     ),
     Claim(

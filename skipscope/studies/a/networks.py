@@ -125,18 +125,19 @@ def case(
     least: int = 0,
     title: str = "",
 ) -> Case:
-    """subject: type and data, type1-mnist. options: of the network's name. classes: the first so many, with as many
-    samples each as with all of them. least: times the classes, that a fully connected network is wide."""
+    """subject: type and data, type1-mnist. options: of the network's name.
+
+    classes: the first so many, with as many samples in all, so that the training has as many steps. least: times the
+    classes, that a fully connected network is wide.
+    """
     kind, _, source = subject.partition("-")
     if kind not in TYPES or not source:
         raise InputError(f"'{subject}': expected one of {', '.join(TYPES)} and a data set, such as type1-mnist")
     data = bench.data(source)
-    samples = len(data.train) if training.samples is None else training.samples
     if classes is not None and classes < data.classes:
-        samples = round(samples * classes / data.classes)
         data = data.subset(classes=list(range(classes)))
-    if samples < len(data.train):
-        data = data.subset(samples=samples)
+    if training.samples is not None and training.samples < len(data.train):
+        data = data.subset(samples=training.samples)
     if random_labels:
         data = data.with_random_labels(bench.seed)
     width = max(training.width, least * data.classes) if kind == "type1" else training.channels
