@@ -53,9 +53,11 @@ WEIGHTS, SPECTRA, LEADING, ALIGNMENT = (
     0.9,
 )  # the share of the budget that may be used up when each of them is done
 SMALL_CHANGE = 0.01  # of the norm of the input, where a perturbation has no size of its own
+DRAWN = 32  # samples, at most, whose paths are projected on planes
 NOTICED = 0.2  # seconds: shorter pieces of work show nothing about speed
 LARGEST = 10  # singular values of a unit that is too large for all of them
 LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its transpose
+DRAWS = 8  # random vectors for the chance level of alignment
 ALIGNED = 4.0  # cost of an SVD with vectors over that of a spectrum
 LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
 
@@ -91,7 +93,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
         "profile": lambda: profile(trunk, point, seed=seed),
         "verification": lambda: verification(trunk, point),
         "states": lambda: state_conditions(trunk, point),
-        "trajectories": lambda: trajectories(trunk, point, seed=seed),
+        "trajectories": lambda: trajectories(trunk, point, projections=point.batch <= DRAWN, seed=seed),
     }
     if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
         cheap["stability"] = lambda: _stability(trunk, x, seed)
@@ -207,7 +209,7 @@ class Work:
         if estimate > left:
             yield "alignment", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
         else:
-            self.keep("alignment", alignment(self.trunk, self.point, LARGEST, seed=seed))
+            self.keep("alignment", alignment(self.trunk, self.point, LARGEST, chance=DRAWS, seed=seed))
         self.say("alignment", 1, 1)
 
     def _aligned(self, unit: Unit) -> float:
@@ -215,7 +217,7 @@ class Work:
         J = unit.jacobian(self.point)  # type: ignore[attr-defined]
         small = min(J.shape[1:]) <= DENSE_SIDE
         vectors = ALIGNED * self.budget.for_spectrum(J) if small else self.budget.for_products(J, LEADING_PRODUCTS)
-        return vectors + self.budget.for_products(J, 2 * LARGEST * len(self.trunk.units))
+        return vectors + self.budget.for_products(J, LARGEST * (2 * len(self.trunk.units) + DRAWS))
 
     def law(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]]:
         J = span.jacobian(self.point)  # type: ignore[attr-defined]

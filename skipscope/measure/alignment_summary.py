@@ -56,7 +56,10 @@ def summary(dataset: xarray.Dataset) -> xarray.Dataset:
             found[f"{name}_chance"] = ("pairs", levels)
             found[f"{name}_over_chance"] = ("pairs", found[name][1] / levels)
     for name in ALONE:
-        mean, spread, count = _spread(dataset[name].transpose("sample", "unit").values)
+        own = dataset[name].transpose("sample", "unit")
+        if name == "large" and own.isnull().any():
+            own = own.where(False)  # more than were computed: a mean of the others would be too low
+        mean, spread, count = _spread(own.values)
         found |= {name: mean, f"{name}_spread": spread, f"{name}_count": count}
     attributes = {"samples": dataset.sizes["sample"], "units": dataset.sizes["unit"]}
     return xarray.Dataset(found, {"pairs": list(PAIRS)}, attributes)

@@ -188,7 +188,7 @@ def _checked(labels: Tensor, classes: int) -> Tensor:
             f"labels: expected 0 to {classes - 1}, the classifier's classes, got {int(labels.min())} to "
             f"{int(labels.max())}"
         )
-    return labels
+    return labels.long()
 
 
 def _check_counts(counts: Tensor, classifier: str) -> None:
@@ -225,7 +225,7 @@ def _spreads(features: Features, batches: Batches, layers: Sequence[_Layer], cou
     differ = right = 0
     for x, labels in batches:
         found, scores = features.at(x)
-        labels = labels.to(counts.device)
+        labels = labels.to(counts.device, torch.int64)
         again.index_add_(0, labels, torch.ones_like(labels))
         for layer in layers:
             from_mean, nearest = layer.add(found[layer.name], labels)

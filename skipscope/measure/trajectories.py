@@ -205,7 +205,7 @@ def _check_finite(
 def _labels(labels: Any, batch: int, indices: Sequence[int]) -> list[Any] | None:
     if labels is None:
         return None
-    values = labels.tolist() if isinstance(labels, Tensor | numpy.ndarray) else list(labels)
+    values = numpy.asarray(labels.cpu() if isinstance(labels, Tensor) else labels).tolist()
     if len(values) != batch or not all(isinstance(value, int | str) for value in values):
         raise InputError(f"labels: expected {batch} numbers or names, one a sample of the batch, got {len(values)}")
     return [values[index] for index in indices]

@@ -144,7 +144,9 @@ def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
     final = weights.clone()
     members = _Members(plan, weights, rates)
     every = 1 if weights.device.type == "cpu" else LOOK_EVERY
-    advance = _Replayed(members.step) if weights.is_cuda and plan.spec.piecewise_linear else members.step
+    advance = (
+        _Replayed(members.step, weights.device) if weights.is_cuda and plan.spec.piecewise_linear else members.step
+    )
     for step in range(steps + 1):
         if step < steps and step not in pictures:
             advance()
@@ -158,7 +160,7 @@ def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
             final[members.index] = members.weights
             members.drop_frozen()
             if isinstance(advance, _Replayed):
-                advance = _Replayed(members.step)
+                advance = _Replayed(members.step, weights.device)
             if not len(members.index):
                 break
     final[members.index] = members.weights
@@ -237,13 +239,17 @@ class _Members:
 class _Replayed:
     """A step without arguments as a CUDA graph, one launch instead of hundreds; the first ones run as they are."""
 
-    def __init__(self, step: Callable[[], None]) -> None:
-        self._step = step
-        self._stream = torch.cuda.Stream()
+    def __init__(self, step: Callable[[], None], device: torch.device) -> None:
+        self._step, self._device = step, device
+        self._stream = torch.cuda.Stream(device)
         self._graph = torch.cuda.CUDAGraph()
         self._calls = 0
 
     def __call__(self) -> None:
+        with torch.cuda.device(self._device):
+            self._next()
+
+    def _next(self) -> None:
         if self._calls < WARM_UP:
             here = torch.cuda.current_stream()
             self._stream.wait_stream(here)

@@ -330,3 +330,14 @@ def test_training_collapses_the_digits() -> None:
     assert value(after, "nc1") < 0.5 * float(after["nc1"][0])
     assert value(after, "nearest_mean_accuracy") > 0.9
     assert value(after, "nc4") < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_labels_of_any_whole_type(dtype: torch.dtype) -> None:
+    model, x, labels = (
+        nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)),
+        torch.randn(20, 4),
+        torch.arange(20) % 2,
+    )
+    expected = collapse(model, (x, labels), layers=[])
+    assert collapse(model, (x, labels.to(dtype)), layers=[]).equals(expected)

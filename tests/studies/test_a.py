@@ -18,7 +18,7 @@ from skipscope.errors import InputError
 from skipscope.models import names
 from skipscope.models.alignment_names import NAMES as TYPES
 from skipscope.runs import Decision, RunFolder, load_run
-from skipscope.studies.a import alignment, collapse
+from skipscope.studies.a import alignment, collapse, counterfactuals, networks
 from skipscope.studies.a.alignment import ALIGNMENT, AlignmentSettings
 from skipscope.studies.a.claims import CLAIMS
 from skipscope.studies.a.collapse import COLLAPSE
@@ -82,7 +82,7 @@ def fake(seeds: int = 3, start: dict[str, float] | None = None, **end: float | l
     return xarray.Dataset(
         {name: (("seed", "epoch"), values) for name, values in rows.items()},
         {"seed": range(seeds), "epoch": [0, 250]},
-        {"classes": 10, "width": 64, "data": "mnist"},
+        {"classes": 10, "width": 64, "data": "mnist", "decay_budget": 14.4},
     )
 
 
@@ -372,9 +372,10 @@ def test_digits_stand_in_for_mnist(bench: Bench, monkeypatch: pytest.MonkeyPatch
         ({"networks": 0}, "networks: expected at least 1, got 0"),
         ({"images": -1}, "images: expected at least 1, got -1"),
         ({"samples": -5}, "samples: expected at least 1, got -5"),
-        ({"looks": ()}, "looks: expected shares of the training from 0 to 1, the last 1"),
-        ({"looks": (0.0, 0.5)}, "the last 1, got"),
-        ({"looks": (0.0, 1.5)}, "from 0 to 1"),
+        ({"samples": 0}, "samples: expected at least 1, got 0"),
+        ({"looks": ()}, "looks: expected shares of the training, 0 and 1 among them"),
+        ({"looks": (0.5, 1.0)}, r"0 and 1 among them, got \(0.5, 1.0\)"),
+        ({"looks": (0.0, 1.0, 1.5)}, "shares of the training"),
         ({"epochs": 0}, "epochs"),
         ({"rate": -1.0}, "rate"),
     ],
@@ -485,3 +486,33 @@ def test_all_changes_and_a_convolutional_network(tmp_path: Path) -> None:
     for name in found:
         asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
         assert asked <= set(found[name])
+
+
+def test_subjects_that_decide_are_among_those_that_are_trained() -> None:
+    with pytest.raises(InputError, match="deciding: expected some of the subjects type2-digits, got type1-mnist"):
+        alignment.AlignmentSettings(subjects=("type2-digits",))
+    alignment.AlignmentSettings(subjects=("type1-mnist:PATH", "type2-digits"))  # with the path of its data
+
+
+def test_numbers_of_classes_and_of_their_networks(bench: Bench) -> None:
+    with pytest.raises(InputError, match="classes: expected 2 to 10, which digits has, got 20"):
+        case(bench, TINY, "type1-digits", classes=20)
+    with pytest.raises(InputError, match="class_networks: expected at most the 1 networks"):
+        counterfactuals.CounterfactualSettings(networks=1, class_networks=2)
+
+
+def test_the_block_that_halves_is_no_unit_of_a_network_without_skips(bench: Bench) -> None:
+    of = case(bench, TINY, "type3-digits", options="-noskips")
+    model = of.network(0, "cpu").initial().eval()
+    trunk = networks.traced(model, of.data.train.images(torch.arange(2)))
+    assert [unit.name for unit in trunk.units] == ["stage1.0"]
+
+
+def test_networks_that_all_diverge_leave_a_note(tmp_path: Path) -> None:
+    settings = replace(TINY, rate=1e12, epochs=2, networks=1, looks=(0.0, 1.0), images=2)
+    with RunFolder(tmp_path / "run", "study A") as run:
+        own = Bench("alignment", run, preset="smoke", seed=0, device="cpu")
+        of = case(own, settings, "type1-digits")
+        assert networks.emergence(own, of)["line_shape"].isel(epoch=-1).isnull().all()
+        networks.portraits(own, of)
+    assert "all networks diverged" in load_run(tmp_path / "run").record["notes"][0]

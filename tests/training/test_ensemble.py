@@ -211,3 +211,20 @@ def test_bad_input(changed: dict[str, Any], message: str) -> None:
 def test_no_members() -> None:
     with pytest.raises(InputError, match="at least one member"):
         member_weights(ShortcutSpec(4, 3), [])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("mid", ["identity", "relu"])
+def test_replayed_steps_are_those_of_the_cpu(mid: str) -> None:
+    spec, rates = ShortcutSpec(8, 4, mid=mid), [0.01, 100.0, 0.03]
+    generator = torch.Generator("cpu").manual_seed(0)
+    x, y = torch.randn(2, 600, 4, dtype=torch.float64, generator=generator, device="cpu")
+    first = member_weights(spec, [Member("xavier", 0, rate) for rate in rates], device="cpu")
+    options: dict[str, Any] = {"snapshots": [0, 70], "gradient_norms": True, "weight_norms": True}
+    expected = train_ensemble(spec, first, Samples(x, 0.5 * x + 0.1 * y), rates, 120, **options)
+    data = Samples(x.cuda(), (0.5 * x + 0.1 * y).cuda())
+    found = train_ensemble(spec, first.cuda(), data, rates, 120, **options)
+    assert [step is None for step in found.diverged_at] == [True, False, True]
+    for name in ("losses", "gradient_norms", "weight_norms"):
+        torch.testing.assert_close(getattr(found, name)[::2], getattr(expected, name)[::2], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found.snapshots[70], expected.snapshots[70], rtol=1e-9, atol=1e-12, equal_nan=True)

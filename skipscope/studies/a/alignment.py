@@ -45,6 +45,11 @@ class AlignmentSettings(Training):
         super().__post_init__()
         if not self.subjects:
             raise InputError("subjects: expected at least one, such as type1-mnist, got none")
+        if self.deciding and not {*map(plain, self.deciding)} & {*map(plain, self.subjects)}:
+            raise InputError(
+                f"deciding: expected some of the subjects {', '.join(self.subjects)}, got {', '.join(self.deciding)}; "
+                "--set deciding= lets all of them decide"
+            )
 
 
 def run(bench: Bench, settings: AlignmentSettings) -> Evidence:
@@ -58,7 +63,8 @@ def run(bench: Bench, settings: AlignmentSettings) -> Evidence:
 
 def evidence(found: Mapping[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """found: statistics (seed, epoch) by subject; the first epoch is before the training."""
-    judged = {subject: dataset for subject, dataset in found.items() if subject in deciding} or dict(found)
+    chosen_ones = {*map(plain, deciding)} or {*map(plain, found)}
+    judged = {subject: dataset for subject, dataset in found.items() if plain(subject) in chosen_ones}
     connected = [dataset for subject, dataset in judged.items() if subject.startswith(CONNECTED)]
     convolutional = [dataset for subject, dataset in found.items() if not subject.startswith(CONNECTED)]
     besides = {subject: dataset for subject, dataset in found.items() if subject not in judged}
@@ -102,6 +108,11 @@ def evidence(found: Mapping[str, xarray.Dataset], deciding: tuple[str, ...] = ()
             ],
         },
     }
+
+
+def plain(subject: str) -> str:
+    """Without the path of its data."""
+    return subject.partition(":")[0]
 
 
 def _networks(datasets: list[xarray.Dataset]) -> int:

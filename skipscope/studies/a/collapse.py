@@ -6,11 +6,13 @@ The paper finds that residual alignment and neural collapse (features of a class
 the same networks. We look at both along the training: NC1 of the features before the classifier over the training
 samples, and m_K of all pairs of blocks at some of them.
 
-We expect both to fall, and in the same order of epochs. Networks are those of A.alignment.
+We expect both to fall, and in the same order of epochs. At the preset quick the networks are those
+of A.alignment.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -40,11 +42,15 @@ def run(bench: Bench, settings: CollapseSettings) -> Evidence:
 
 
 def evidence(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset]) -> dict[str, dict[str, Any]]:
-    """aligned: `coupling_all` (seed, epoch). found: `nc1` (epoch, layer) by seed."""
+    """aligned: `coupling_all` (seed, epoch). found: `nc1` (epoch, layer) by seed; fewer epochs where one diverged."""
     rows: dict[str, list[float]] = {"nc1": [], "coupling": [], "spearman": []}
     for seed, along in found.items():
+        if along.sizes["epoch"] < aligned.sizes["epoch"]:
+            for values in rows.values():
+                values.append(math.nan)
+            continue
         nc1 = along["nc1"].isel(layer=-1).values
-        coupling = aligned["coupling_all"].sel(seed=seed, epoch=along["epoch"]).values  # one that diverged has fewer
+        coupling = aligned["coupling_all"].sel(seed=seed).values
         rows["nc1"].append(float(nc1[-1] / nc1[0]))
         rows["coupling"].append(float(coupling[-1] / coupling[0]))
         rows["spearman"].append(float(spearmanr(nc1, coupling)[0]))

@@ -58,6 +58,11 @@ class CounterfactualSettings(Training):
         unknown = [change for change in self.changes if change not in CHANGES]
         if unknown or not self.changes:
             raise InputError(f"changes: expected some of {', '.join(CHANGES)}, got {', '.join(unknown) or 'none'}")
+        if self.class_networks > self.networks:
+            raise InputError(
+                f"class_networks: expected at most the {self.networks} networks with all classes, got "
+                f"{self.class_networks}"
+            )
         if min((*self.classes, self.class_networks, *self.widths, *self.depths)) < 1:
             raise InputError(
                 f"expected classes, class_networks, widths and depths of at least 1, got {self.classes}, "
@@ -93,9 +98,11 @@ def _decay(measured: Measured, settings: CounterfactualSettings) -> dict[str, di
 
 
 def _classes(measured: Measured, settings: CounterfactualSettings) -> dict[str, dict[str, Any]]:
-    seeds = settings.class_networks
-    counted = {count: measured(classes=count, seeds=seeds, title=f"{count} classes") for count in settings.classes}
-    every = measured()
+    seeds, every = settings.class_networks, measured()
+    alike = replace(settings, decay_budget=every.attrs["decay_budget"])  # also where a few classes have fewer samples
+    counted = {
+        count: measured(alike, classes=count, seeds=seeds, title=f"{count} classes") for count in settings.classes
+    }
     counted[int(every.attrs["classes"])] = every
     counts = sorted(counted)
     large = numpy.array([_last(counted[count], "large")[:seeds] for count in counts])  # count, seed
@@ -157,6 +164,7 @@ def _labels(measured: Measured, settings: CounterfactualSettings) -> dict[str, d
             "seeds": settings.networks,
             "1 - m_K / chance, random / true labels": (coupled[1] / coupled[0]).tolist(),
             "LSS - 1, random / true labels": (bent[1] / bent[0]).tolist(),
+            "m_K all pairs / chance, true labels": values(true)["m_K all pairs / chance"],
             "train accuracy with true labels": _last(true, "train_accuracy"),
             "train accuracy with random labels": _last(random, "train_accuracy"),
         }

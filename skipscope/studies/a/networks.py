@@ -23,7 +23,7 @@ from skipscope.errors import InputError
 from skipscope.measure import alignment, trajectories
 from skipscope.measure.alignment_summary import depth_fit, summary
 from skipscope.measure.trajectories import METRICS
-from skipscope.models import names
+from skipscope.models import AlignmentNet, names
 from skipscope.models.alignment_names import NAMES as TYPES
 from skipscope.runs.cache import key_of
 from skipscope.studies.bench import Bench
@@ -64,8 +64,8 @@ class Training:
         for name, value in {**counts, "samples": self.samples}.items():
             if value is not None and value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
-        if not self.looks or any(not 0 <= look <= 1 for look in self.looks) or max(self.looks) < 1:
-            raise InputError(f"looks: expected shares of the training from 0 to 1, the last 1, got {self.looks}")
+        if not {0.0, 1.0} <= {*self.looks} or any(not 0 <= look <= 1 for look in self.looks):
+            raise InputError(f"looks: expected shares of the training, 0 and 1 among them, got {self.looks}")
         if self.decay_budget is not None and not self.decay_budget >= 0:
             raise InputError(f"decay_budget: expected a number of at least 0, got {self.decay_budget}")
         assert self.settings(self.batch)  # which says what is wrong with the numbers of the training
@@ -75,7 +75,8 @@ class Training:
         plain = Settings(self.epochs, self.batch, rate=self.rate, weight_decay=self.weight_decay)
         if self.decay_budget is None:
             return plain
-        return replace(plain, weight_decay=self.decay_budget / decay(replace(plain, weight_decay=1.0), samples))
+        wanted = self.decay_budget / decay(replace(plain, weight_decay=1.0), samples)
+        return replace(plain, weight_decay=float(f"{wanted:.12g}"))  # not to differ by rounding from one that was given
 
 
 def decay(settings: Settings, samples: int) -> float:
@@ -134,6 +135,8 @@ def case(
     if kind not in TYPES or not source:
         raise InputError(f"'{subject}': expected one of {', '.join(TYPES)} and a data set, such as type1-mnist")
     data = bench.data(source)
+    if classes is not None and not 2 <= classes <= data.classes:
+        raise InputError(f"classes: expected 2 to {data.classes}, which {data.name} has, got {classes}")
     if classes is not None and classes < data.classes:
         data = data.subset(classes=list(range(classes)))
     if training.samples is not None and training.samples < len(data.train):
@@ -166,8 +169,11 @@ def emergence(bench: Bench, of: Case) -> xarray.Dataset:
 
 
 def portraits(bench: Bench, of: Case) -> None:
-    """Of the first seed in the end: the grids at one sample, and the paths of several of each class."""
-    seed = of.seeds[0]
+    """Of the first seed, in the end: the grids at one sample, and the paths of several of each class."""
+    seed = next((seed for seed in of.seeds if not trained(bench, of, seed).diverged), None)
+    if seed is None:
+        bench.note(f"{of.title}: all networks diverged, so that there are no grids and no paths to show")
+        return
     key = of.key(bench.device, seed)
     about = {"network": f"{of.model}, seed {seed}", "data": of.data.name}
 
@@ -196,9 +202,11 @@ def _traced(bench: Bench, of: Case, seed: int) -> tuple[Trained, Trunk]:
     return found, traced(found.model, _samples(of, 2, bench.device)[0])
 
 
-def traced(model: nn.Module, images: Tensor) -> Trunk:
-    """Its residual units; the blocks of a network without skips."""
-    return trace(model, images, units=None if model.skips else list(model.blocks))  # type: ignore[arg-type]
+def traced(model: AlignmentNet | Any, images: Tensor) -> Trunk:
+    """Its residual units; the blocks of a network without skips, but for one that changes the shape of the state."""
+    if model.skips:
+        return trace(model, images)
+    return trace(model, images, units=[name for k, name in enumerate(model.blocks) if k != model.spec.halved_at])
 
 
 def _samples(of: Case, count: int, device: str) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from skipscope.models import ShortcutSpec
-from skipscope.studies.b.learning import rate_of
+from skipscope.studies.b.learning import flat, rate_of
 from skipscope.studies.b.subjects import COMPONENTS, Task, lowest
 from skipscope.studies.b.zero_weights import MEASURE
 from skipscope.studies.bench import Bench
@@ -62,7 +62,10 @@ def escape(bench: Bench, subject: Task, *, networks: int, steps: int, per_decade
 
 
 def best_of(losses: xarray.DataArray) -> xarray.Dataset:
-    """Losses (n, network) at the rate of each n's lowest mean, that rate (n), and whether it is the first or last."""
+    """Losses (n, network) at the rate of each n's lowest mean, that rate (n), and whether it is the first or last.
+
+    Where all rates end alike (`flat`) none is best, and none on an edge.
+    """
     import xarray
 
     columns = losses.transpose("n", "network", "rate").values
@@ -71,7 +74,14 @@ def best_of(losses: xarray.DataArray) -> xarray.Dataset:
         {
             "loss": (("n", "network"), [each[:, place] for each, place in zip(columns, places, strict=True)]),
             "rate": ("n", losses["rate"].values[places]),
-            "on_edge": ("n", [place in (0, losses.sizes["rate"] - 1) for place in places]),
+            "flat": ("n", [flat(each) for each in columns]),
+            "on_edge": (
+                "n",
+                [
+                    place in (0, losses.sizes["rate"] - 1) and not flat(each)
+                    for each, place in zip(columns, places, strict=True)
+                ],
+            ),
         },
         {"n": losses["n"].values},
     )

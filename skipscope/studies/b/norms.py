@@ -268,7 +268,9 @@ def _residual_norms(bench: Bench, network: Network, checkpoint: Path, depth: int
         checkpoint=checkpoint,
         progress=bench.steps(f"training {network.title}"),
     )
-    epochs = sorted(hook.results)
+    epochs = range(settings.epochs + 1)
+    norms = [float(hook.results[epoch]["norm"]) if epoch in hook.results else numpy.nan for epoch in epochs]
+    losses = [numpy.nan, *history.loss]
     branches = list(
         _branch_outputs(
             model.eval(), images.test_batch(min(IMAGES, len(images.test)), bench.seed).to(bench.device)
@@ -276,12 +278,12 @@ def _residual_norms(bench: Bench, network: Network, checkpoint: Path, depth: int
     )
     return xarray.Dataset(
         {
-            "norm": (("seed", "step"), [[float(hook.results[epoch]["norm"]) for epoch in epochs]]),
-            "loss": (("seed", "step"), [[numpy.nan, *history.loss][: len(epochs)]]),
+            "norm": (("seed", "step"), [norms]),
+            "loss": (("seed", "step"), [losses + [numpy.nan] * (len(epochs) - len(losses))]),
             "branch": ("seed", [numpy.mean(branches)]),
             "test_error": ("seed", [1 - (history.test_accuracy[-1] or numpy.nan)]),
         },
-        {"seed": bench.seeds(1), "step": epochs},
+        {"seed": bench.seeds(1), "step": list(epochs)},
         {
             "measure": MEASURE,
             "kind": "residual",

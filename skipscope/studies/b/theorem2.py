@@ -167,6 +167,9 @@ def _saddle(two: xarray.Dataset, spectrum: xarray.Dataset, escape: xarray.Datase
         ),
         **{f"final loss, {n}-shortcut / 4-shortcut": ratio.values.tolist() for n, ratio in ratios.items()},
         "best learning rates on the edge of their grid": int(decides["on_edge"].sum()),
+        "shortcut depths without a best learning rate, since all end alike": [
+            int(n) for n, alike in zip(decides["n"].values, decides["flat"].values, strict=True) if alike
+        ],
         "final loss, 4-shortcut": decides["loss"].sel(n=4).values.tolist(),
         "best learning rates for n = 4, 5, 6": decides["rate"].values.tolist(),
         "smallest share of the loss at zero that is left, from 0.01 Xavier": float(
