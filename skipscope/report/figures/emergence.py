@@ -20,6 +20,7 @@ from skipscope.report.figures.style import (
     named_ticks,
     names_of,
     networks_in,
+    shade,
     styled,
 )
 
@@ -225,20 +226,7 @@ def _band(figure: Any, epochs: numpy.ndarray, values: numpy.ndarray, style: dict
     several = counts > 1
     if several.any():
         width = numpy.nanstd(numpy.where(there, values, numpy.nan)[:, several], 0, ddof=1)
-        low, high = mean[several] - width, mean[several] + width
-        figure.add_scatter(
-            x=numpy.concatenate([x[several], x[several][::-1]]),
-            y=numpy.concatenate([high, low[::-1]]),
-            mode="lines",
-            fill="toself",
-            fillcolor=style["line"]["color"],
-            opacity=0.15,
-            line={"width": 0, "color": style["line"]["color"]},
-            legendgroup=style["legendgroup"],
-            showlegend=False,
-            hoverinfo="skip",
-            **here,
-        )
+        shade(figure, x[several], mean[several] - width, mean[several] + width, style, **here)
     figure.add_scatter(
         x=x,
         y=mean,

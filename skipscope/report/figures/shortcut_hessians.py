@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.figures.shortcut_networks import place_of
-from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
+from skipscope.report.figures.style import COLOURS, GREY, look, names_of, shade, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -93,26 +93,15 @@ def against_loss(dataset: xarray.Dataset, quantities: Mapping[str, str]) -> Any:
             if not seen.any():
                 continue
             x, low, high = excess[seen], (mean - spread)[seen], (mean + spread)[seen]
-            figure.add_scatter(
-                x=numpy.concatenate([x, x[::-1]]),
-                y=numpy.concatenate([low, high[::-1]]),
-                fill="toself",
-                fillcolor=COLOURS[place % len(COLOURS)],
-                opacity=OPACITY,
-                mode="lines",
-                line={"width": 0},
-                legendgroup=name,
-                showlegend=False,
-                hoverinfo="skip",
-                **here,
-            )
+            style = look(name, place, size=5)
+            shade(figure, x, low, high, style, **here)
             figure.add_scatter(
                 x=x,
                 y=mean[seen],
                 customdata=numpy.stack([losses[seen], spread[seen], count[seen]], 1),
                 mode="lines+markers",
                 showlegend=panel == 0,
-                **look(name, place, size=5),
+                **style,
                 hovertemplate=(
                     f"{name}, loss %{{customdata[0]:.5g}}<br>%{{y:.4g}} ± %{{customdata[1]:.2g}}, "
                     "runs: %{customdata[2]}<extra></extra>"

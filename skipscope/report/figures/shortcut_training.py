@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.figures.shortcut_networks import place_of
-from skipscope.report.figures.style import look, styled
+from skipscope.report.figures.style import look, shade, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -150,20 +150,7 @@ def _band(
     mean = values.mean(0)
     if len(values) > 1:
         width = values.std(0, ddof=1)
-        colour = style["line"]["color"]
-        figure.add_scatter(
-            x=numpy.concatenate([x, x[::-1]]),
-            y=numpy.concatenate([mean + width, (mean - width)[::-1]]),
-            mode="lines",
-            fill="toself",
-            fillcolor=colour,
-            opacity=0.15,
-            line={"width": 0, "color": colour},
-            legendgroup=style["legendgroup"],
-            showlegend=False,
-            hoverinfo="skip",
-            **here,
-        )
+        shade(figure, x, mean - width, mean + width, style, **here)
     figure.add_scatter(
         x=x,
         y=mean,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
 if TYPE_CHECKING:
     import xarray
 
@@ -68,6 +70,26 @@ def named_ticks(names: Sequence[str], shown: int = SHOWN_NAMES) -> dict[str, Any
         "tickangle": -45,
         "range": [-margin, len(names) - 1 + margin],
     }
+
+
+def shade(
+    figure: Any, x: numpy.ndarray, low: numpy.ndarray, high: numpy.ndarray, style: dict[str, Any], **here: Any
+) -> None:
+    """The band between two curves, in the colour of a style of `look` and shown or hidden with its curve."""
+    colour = style["line"]["color"]
+    figure.add_scatter(
+        x=numpy.concatenate([x, x[::-1]]),
+        y=numpy.concatenate([high, low[::-1]]),
+        mode="lines",
+        fill="toself",
+        fillcolor=colour,
+        opacity=0.15,
+        line={"width": 0, "color": colour},
+        legendgroup=style["legendgroup"],
+        showlegend=False,
+        hoverinfo="skip",
+        **here,
+    )
 
 
 def styled(figure: Any, height: int) -> Any:

@@ -20,10 +20,9 @@ from skipscope.report.figures.alignment import (
 )
 from skipscope.report.figures.style import UNSURE, converged, marked, names_of
 from skipscope.report.table import Table, mean_count, number, with_error
+from skipscope.report.views.leading import leading_curves
 from skipscope.report.views.view import (
-    Curve,
     Picture,
-    UnitCurves,
     UnitNumbers,
     View,
     counted,
@@ -70,7 +69,7 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         figures[f"{name}-decay"] = Picture(_decay_caption(title, data), decay(data), study)
         figures[f"{name}-energy"] = Picture(_energy_caption(title, data), energy(data), study)
         numbers += _numbers(data)
-        curves.append(_curves(data))
+        curves.append(leading_curves(data, f"Leading singular values of the {_part(data)}"))
     return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
 
 
@@ -256,16 +255,3 @@ def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
         UnitNumbers(network, title, dict(zip(names, values, strict=True)), unsure=unsure)
         for title, values in found.items()
     ]
-
-
-def _curves(data: xarray.Dataset) -> UnitCurves:
-    found = {}
-    for unit in names_of(data, "unit"):
-        rows = data["value"].sel(unit=unit).transpose("sample", "rank").values
-        ranks = list(range(1, rows.shape[1] + 1))
-        mark = "" if converged(data, unit) else UNSURE
-        found[unit] = [
-            Curve(f"sample {sample}{mark}", ranks, row) for sample, row in zip(data["sample"].values, rows, strict=True)
-        ]
-    network = str(data.attrs.get("network", ""))
-    return UnitCurves(network, f"Leading singular values of the {_part(data)}", "rank", "singular value", found)

@@ -32,7 +32,7 @@ def leading_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         caption = f"{title} against depth; medians over the samples. Open markers did not converge."
         figures[f"{name}-depth"] = Picture(caption, depth(data))
         numbers += _numbers(data)
-        curves.append(_curves(data))
+        curves.append(leading_curves(data, "Leading singular values"))
     return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
 
 
@@ -62,15 +62,17 @@ def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
     ]
 
 
-def _curves(data: xarray.Dataset) -> UnitCurves:
+def leading_curves(data: xarray.Dataset, title: str) -> UnitCurves:
+    """`value` (unit, sample, rank) of every unit."""
     found = {}
     for unit in names_of(data, "unit"):
         rows = data["value"].sel(unit=unit).transpose("sample", "rank").values
         ranks = list(range(1, rows.shape[1] + 1))
         mark = "" if converged(data, unit) else UNSURE
-        found[unit] = [Curve(f"sample {sample}{mark}", ranks, row) for sample, row in enumerate(rows)]
-    network = str(data.attrs.get("network", ""))
-    return UnitCurves(network, "Leading singular values", "rank", "singular value", found)
+        found[unit] = [
+            Curve(f"sample {sample}{mark}", ranks, row) for sample, row in zip(data["sample"].values, rows, strict=True)
+        ]
+    return UnitCurves(str(data.attrs.get("network", "")), title, "rank", "singular value", found)
 
 
 def _sentence(words: str, data: xarray.Dataset) -> str:

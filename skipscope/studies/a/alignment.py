@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.studies.a.networks import Training, case, emergence, portraits, several, values
+from skipscope.studies.a.networks import SMOKE, Training, case, emergence, portraits, several, values
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Evidence, Study
 
@@ -131,15 +131,7 @@ ALIGNMENT = Study(
     we_expect="The same after long training with weight decay; left and right vectors alike in part only.",
     presets={
         "smoke": AlignmentSettings(
-            width=50,
-            channels=4,
-            blocks=3,
-            samples=100,
-            networks=1,
-            epochs=2,
-            batch=20,
-            images=2,
-            looks=(0.0, 0.5, 1.0),
+            **SMOKE,
             subjects=("type1-digits", "type2-digits"),
             deciding=("type1-digits",),
         ),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from scipy.stats import spearmanr
 
 from skipscope.measure import collapse
-from skipscope.studies.a.networks import LOOKS, Case, Training, case, emergence, trained
+from skipscope.studies.a.networks import LOOKS, SMOKE, Case, Training, case, emergence, trained
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Evidence, Study
 
@@ -87,15 +87,7 @@ COLLAPSE = Study(
     we_expect="Both fall along the training, in the same order of epochs.",
     presets={
         "smoke": CollapseSettings(
-            width=50,
-            channels=4,
-            blocks=3,
-            samples=100,
-            networks=1,
-            epochs=2,
-            batch=20,
-            images=2,
-            looks=(0.0, 0.5, 1.0),
+            **SMOKE,
             subject="type1-digits",
         ),
         "quick": CollapseSettings(),

@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 from skipscope.errors import InputError
 from skipscope.runs.numbers import interval_of
 from skipscope.studies.a.claims import CLAIMS
-from skipscope.studies.a.networks import Training, case, emergence, values
+from skipscope.studies.a.networks import SMOKE, Training, case, emergence, values
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Evidence, Study
 
@@ -218,15 +218,7 @@ COUNTERFACTUALS = Study(
     we_expect="The same for classes, sizes and weight decay; open for skips at equal training.",
     presets={
         "smoke": CounterfactualSettings(
-            width=50,
-            channels=4,
-            blocks=3,
-            samples=100,
-            networks=1,
-            epochs=2,
-            batch=20,
-            images=2,
-            looks=(0.0, 0.5, 1.0),
+            **SMOKE,
             subject="type1-digits",
             classes=(2,),
             widths=(50,),

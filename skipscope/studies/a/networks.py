@@ -88,6 +88,19 @@ def decay(settings: Settings, samples: int) -> float:
     return steps * settings.rate / 2 * settings.weight_decay / (1 - settings.momentum)
 
 
+SMOKE: dict[str, Any] = {  # for tests: two epochs, in which nothing aligns
+    "width": 50,
+    "channels": 4,
+    "blocks": 3,
+    "samples": 100,
+    "networks": 1,
+    "epochs": 2,
+    "batch": 20,
+    "images": 2,
+    "looks": (0.0, 0.5, 1.0),
+}
+
+
 @dataclass(frozen=True)
 class Case:
     title: str
