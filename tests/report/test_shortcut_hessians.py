@@ -86,7 +86,8 @@ def test_the_loss_falls_to_the_right_and_bands_are_standard_deviations() -> None
     numpy.testing.assert_allclose(lines[0].x, [2.7, 0.7, 0.2])  # above the optimum; without the loss that no run has
     numpy.testing.assert_allclose(lines[0].customdata[:, 0], [3, 1, 0.5])
     numpy.testing.assert_allclose(lines[0].y, [0.2, 0.1, 0.1])
-    numpy.testing.assert_allclose(bands[1].y[:4], 1.1 - 0.02**0.5)
+    numpy.testing.assert_allclose(bands[1].y[:4], 1.1 + 0.02**0.5)  # there, and back below
+    numpy.testing.assert_allclose(bands[1].y[4:], 1.1 - 0.02**0.5)
     empty = dynamics_data()
     empty["index"][0] = numpy.nan
     assert len(against_loss(empty, {"index": "index"}).data) == 2 * 3
