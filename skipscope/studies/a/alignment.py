@@ -137,10 +137,17 @@ ALIGNMENT = Study(
         ),
         "quick": AlignmentSettings(),
         "full": AlignmentSettings(
-            channels=64, samples=None, networks=1, epochs=60, decay_budget=15.0, subjects=LARGE, deciding=()
+            channels=64,
+            samples=None,
+            networks=1,
+            epochs=100,
+            batch=1024,
+            decay_budget=20.0,
+            subjects=LARGE,
+            deciding=(),
         ),
         "paper": AlignmentSettings(
-            channels=64, samples=None, networks=3, epochs=250, decay_budget=15.0, subjects=ALL, deciding=()
+            channels=64, samples=None, networks=3, epochs=250, batch=1024, decay_budget=20.0, subjects=ALL, deciding=()
         ),
     },
     cost={
