@@ -183,7 +183,7 @@ INITIAL = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "7 minutes on 2 cores, most of it for the one run at depth 96",
+        "quick": "3 minutes on 2 cores, most of it for the one run at depth 96",
         "full": "minutes on one GPU",
         "paper": "a quarter of an hour on one GPU: Hessians of 9,600 weights",
     },

@@ -407,7 +407,7 @@ LEARNING = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "10 minutes on 2 cores",
+        "quick": "7 minutes on 2 cores",
         "full": "6 minutes on one H200",
         "paper": "as full: whitened MNIST is what the paper has; it does not say how many learning rates",
     },

@@ -405,7 +405,7 @@ NORMS = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "3 minutes on 2 cores",
+        "quick": "a minute on 2 cores",
         "full": "9 minutes on one H200 beside other work, most for a ResNet-110; a stopped run goes on with --resume",
         "paper": "half an hour on one GPU",
     },

@@ -184,7 +184,7 @@ SHORTCUT_DEPTHS = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "2 minutes on 2 cores; a fully connected stand-in that decides nothing",
+        "quick": "a minute on 2 cores; a fully connected stand-in that decides nothing",
         "full": "13 minutes on one H200 for eight ResNets; a stopped run goes on with --resume",
         "paper": "6 days on one GPU: 200 ResNets of up to 866 layers, 164 epochs each",
     },

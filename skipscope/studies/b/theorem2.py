@@ -196,7 +196,7 @@ THEOREM2 = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "2 minutes on 2 cores",
+        "quick": "half a minute on 2 cores",
         "full": "a few minutes on 2 cores or one GPU",
         "paper": "as full: MNIST with 10 components is what the paper has",
     },
