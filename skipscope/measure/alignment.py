@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 LARGE = 0.05  # of the first value
 NEAR = 1e-6  # of the first value: closer neighbours count as repeated
-NO_SKIP = "no sum in it joins its input with a branch"  # what the trunk's notes say of a module without a skip
 PAIR = ("unit", "other", "sample")
 ONE = ("unit", "sample")
 DIMENSIONS = {
@@ -106,8 +105,7 @@ def alignment(
     given = point_of(trunk, x)
     indices, point = sample_indices(given.batch, samples), point_of(trunk, given, samples)
     members = [
-        _member(unit, "unit" if of == "unit" or _without_skip(trunk, unit) else "branch", point, tokens)
-        for unit in chosen
+        _member(unit, "unit" if of == "unit" or unit.without_skip else "branch", point, tokens) for unit in chosen
     ]
     pieces = _pieces(members, point, options)
     steps = _Steps(2 * len(members) * len(pieces), progress)
@@ -155,12 +153,6 @@ def _check(options: Options, of: str) -> None:
         raise InputError(f"chance={options.chance}: expected 0, or at least 2 draws for a mean with an error")
     if options.route not in ROUTES:
         raise InputError(f"route={options.route!r}: expected one of {', '.join(ROUTES)}")
-
-
-def _without_skip(trunk: Trunk, unit: Unit) -> bool:
-    """A module that the user named, in which the trace found no skip; the trunk's notes are where it says so."""
-    path = getattr(unit, "path", None)
-    return path is not None and any(note.startswith(f"{path} was not taken apart ({NO_SKIP}") for note in trunk.notes)
 
 
 def _member(unit: Unit, part: str, point: Point, tokens: tuple[Any, Any] | None) -> Member:

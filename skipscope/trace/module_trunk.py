@@ -94,6 +94,9 @@ class ModuleSpan(Span):
         return self.first.batch_axis
 
 
+NO_SUM = "no sum in it joins its input with a branch"  # why a named module is no residual unit
+
+
 class ModulePath(Path):
     """A path of a named module: one of the graph inside it, or what can be said of it as a whole."""
 
@@ -235,6 +238,7 @@ class ModuleTrunk(Trunk):
                     f"{path} was not taken apart ({why}): its skip is taken to be the identity, without a tail"
                 )
             units.append(ModuleUnit(self, index, path, time, call, inside))
+            units[-1].without_skip = why == NO_SUM
         self.units = units
         self.point = ModulePoint(units, calls, inputs.batch, inputs, output)
         self.stages = self._by_shape(units)
@@ -434,4 +438,4 @@ def _taken_apart(module: nn.Module, call: Call, inputs: Inputs) -> tuple[GraphUn
         if part.region.entry in program.inputs and whole is not None:
             trunk.at(own)
             return GraphUnit(trunk, 0, whole), ""
-    return None, "no sum in it joins its input with a branch"
+    return None, NO_SUM

@@ -93,6 +93,7 @@ class Unit(Span):
     context: list[str]  # what it reads beside its entry: names of inputs, or of the modules that made it
     parameter_names: list[str]
     parent: Unit | None  # the unit whose branch this one lies in
+    without_skip = False  # a module that the user named, and in which no sum joins its input with a branch
 
     @property
     def parameters(self) -> int:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import xarray
 
 RUNS = "seed"  # the dimension over which means are taken
-OPACITY = 0.15  # of a band
 
 
 def mean_and_spread(values: xarray.DataArray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
