@@ -82,6 +82,7 @@ def alignment(
     grids: bool = True,
     chance: int = 8,
     route: str = "auto",
+    tolerance: float | None = None,
     max_products: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -93,11 +94,13 @@ def alignment(
     of: "branch", or "unit" for the whole unit with its skip. tail: apply the tail's derivative to the branch.
     tokens: (entry, exit) positions of sequences that Jacobians are restricted to, such as (-1, -1).
     grids: keep `ujv` and `vju`. chance: random draws for the chance level, 0 for none.
-    route: "dense" or "iterative" for all; "auto" is dense where the matrix is small. max_products: of the iteration.
+    route: "dense" or "iterative" for all; "auto" is dense where the matrix is small.
+    tolerance: of the iteration's residuals, relative to s_1; eps^(2/3) by default. max_products: of the iteration.
     """
     import xarray
 
-    options = Options(k, k if classes is None else classes, tail, tokens, grids, chance, route, max_products, seed)
+    C = k if classes is None else classes
+    options = Options(k, C, tail, tokens, grids, chance, route, tolerance, max_products, seed)
     _check(options, of)
     chosen = chosen_units(trunk, units)
     if not chosen:
@@ -151,6 +154,8 @@ def _check(options: Options, of: str) -> None:
             raise InputError(f"{name}={value!r}: expected a whole number from 1 on")
     if options.chance < 0 or options.chance == 1:
         raise InputError(f"chance={options.chance}: expected 0, or at least 2 draws for a mean with an error")
+    if options.tolerance is not None and not 0 < options.tolerance < 1:
+        raise InputError(f"tolerance={options.tolerance}: expected a share of s_1, above 0 and below 1")
     if options.route not in ROUTES:
         raise InputError(f"route={options.route!r}: expected one of {', '.join(ROUTES)}")
 
@@ -214,7 +219,13 @@ def _measured(
 
 def _decomposed(J: Operator, options: Options) -> Triplets:
     return leading_triplets(
-        J, options.kept, share=LARGE, route=options.route, max_products=options.max_products, seed=options.seed
+        J,
+        options.kept,
+        share=LARGE,
+        route=options.route,
+        tolerance=options.tolerance,
+        max_products=options.max_products,
+        seed=options.seed,
     )
 
 

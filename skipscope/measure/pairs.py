@@ -34,6 +34,7 @@ class Options:
     grids: bool
     chance: int
     route: str
+    tolerance: float | None
     max_products: int | None
     seed: int
 

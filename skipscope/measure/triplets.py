@@ -47,10 +47,20 @@ class Triplets:
 
 
 def leading_triplets(
-    A: Operator, k: int, *, share: float, route: str = "auto", max_products: int | None = None, seed: int = 0
+    A: Operator,
+    k: int,
+    *,
+    share: float,
+    route: str = "auto",
+    tolerance: float | None = None,
+    max_products: int | None = None,
+    seed: int = 0,
 ) -> Triplets:
     """share: of the largest value, above which values are counted in `above`. A value counts as zero within
-    max(m, n) eps s_1, eps that of the arithmetic behind the products, or within its residual where that is larger."""
+    max(m, n) eps s_1, eps that of the arithmetic behind the products, or within its residual where that is larger.
+
+    tolerance: of residuals, relative to the largest value; eps^(2/3) unless given.
+    """
     if route not in ROUTES:
         raise InputError(f"route={route!r}: expected one of {', '.join(ROUTES)}")
     small = min(A.shape[1:])
@@ -58,7 +68,7 @@ def leading_triplets(
         check_fits(A)
     if route == "dense" or (route == "auto" and small <= DENSE_SIDE and plan(A).fits):
         return _dense(A, min(k, small), share)
-    return _iterative(A, min(k, small), share, max_products, seed)
+    return _iterative(A, min(k, small), share, tolerance or _tolerance(A), max_products, seed)
 
 
 def _dense(A: Operator, k: int, share: float) -> Triplets:
@@ -88,8 +98,8 @@ def _dense(A: Operator, k: int, share: float) -> Triplets:
     )
 
 
-def _iterative(A: Operator, k: int, share: float, max_products: int | None, seed: int) -> Triplets:
-    found = svd(A, k, tol=_tolerance(A), max_products=max_products, seed=seed, route="iterative")
+def _iterative(A: Operator, k: int, share: float, tolerance: float, max_products: int | None, seed: int) -> Triplets:
+    found = svd(A, k, tol=tolerance, max_products=max_products, seed=seed, route="iterative")
     floor = max(A.shape[1:]) * A.eps * found.S[:, :1]
     counted = _counted(found.S, found.residuals, floor)
     rest, error = _rest(A, found.V, torch.Generator("cpu").manual_seed(seed_of("probes", seed)))

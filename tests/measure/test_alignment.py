@@ -426,6 +426,17 @@ def test_not_converged_is_said() -> None:
     assert not bool(found["converged"].all())
 
 
+def test_the_tolerance_is_that_of_the_residuals() -> None:
+    torch.manual_seed(0)
+    J = torch.randn(200, 200, dtype=torch.float64)
+    exact = of_matrices(J, k=3, route="dense")
+    for tolerance in (1e-2, 1e-6):
+        found = of_matrices(J, k=3, route="iterative", tolerance=tolerance)
+        assert bool(found["converged"].all())
+        assert float(found["residual"].max()) <= tolerance * float(found["value"].max())
+        numpy.testing.assert_allclose(found["value"], exact["value"], rtol=0, atol=tolerance * exact["value"].max())
+
+
 def test_states_that_are_not_finite_are_refused() -> None:
     torch.manual_seed(0)
     model, x = Net(), torch.randn(2, 1, 8, 8)
@@ -472,6 +483,7 @@ def test_batch_statistics_are_refused() -> None:
         ({"chance": 1}, "chance=1: expected 0, or at least 2"),
         ({"of": "skip"}, "of='skip': expected branch or unit"),
         ({"route": "fast"}, "route='fast': expected one of"),
+        ({"tolerance": 0.0}, "tolerance=0.0: expected a share of s_1"),
         ({"units": []}, "names no unit"),
         ({"samples": 9}, "samples=9"),
         ({"tokens": (0, 0)}, "tokens= needs states of shape"),

@@ -251,7 +251,9 @@ def test_each_sample_goes_around_a_branch_on_its_own(kind: int, preactivation: b
     around = ((found - dropped).flatten(1).abs().amax(1)) < rounding
     through = ((found - kept).flatten(1).abs().amax(1)) < rounding
     assert (around | through).all()
-    assert float(around.double().mean()) == pytest.approx(0.3, abs=0.03)
+    differ = ~(around & through)  # of few units, all may be cut off by the tail, with the branch and without it
+    assert int(differ.sum()) > 2000
+    assert float(around[differ].double().mean()) == pytest.approx(0.3, abs=0.04)
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3])

@@ -124,6 +124,7 @@ ALL = (
     *(f"type{kind}-{data}" for kind in (1, 2, 3) for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")),
     *(f"type{kind}-imagenette32" for kind in (2, 3)),
 )
+FEW_LOOKS = (0.0, 0.06, 0.2, 0.5, 1.0)  # states of 16,384 numbers: a look takes a minute of a GPU
 ALIGNMENT = Study(
     id="A.alignment",
     title="Residual alignment of a type of network on a data set (RA1 to RA4)",
@@ -143,6 +144,7 @@ ALIGNMENT = Study(
             epochs=100,
             batch=1024,
             decay_budget=20.0,
+            looks=FEW_LOOKS,
             subjects=LARGE,
             deciding=(),
         ),

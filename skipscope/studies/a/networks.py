@@ -40,6 +40,7 @@ LOOKS = (0.0, 0.02, 0.06, 0.15, 0.4, 0.7, 1.0)  # shares of the training after w
 PER_CLASS = 10  # training samples whose paths are drawn
 SHOWN = 15  # singular values against depth, as in the paper's figures
 THE_PAPERS = 9  # blocks that the paper's fits leave out
+TOLERANCE = 1e-6  # of the triplets of large Jacobians, relative to s_1; smaller ones are decomposed as a whole
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def portraits(bench: Bench, of: Case) -> None:
 
     def grids() -> xarray.Dataset:
         images, _ = _samples(of, 1, bench.device)
-        return alignment(trunk(), images, of.data.classes, chance=0).assign_attrs(about)
+        return alignment(trunk(), images, of.data.classes, chance=0, tolerance=TOLERANCE).assign_attrs(about)
 
     def paths() -> xarray.Dataset:
         images, labels = _samples(of, PER_CLASS * min(of.data.classes, 10), bench.device)
@@ -273,7 +274,7 @@ def _statistics(trunk: Trunk, images: Tensor, classes: int) -> dict[str, Any]:
     """Of one network: means over the samples; of several stages the mean of theirs. values: (unit, rank)."""
     point = trunk.at(images)
     paths = trajectories(trunk, point, projections=False)
-    jacobians = alignment(trunk, point, classes, grids=False)
+    jacobians = alignment(trunk, point, classes, grids=False, tolerance=TOLERANCE)
     said, line, papers = summary(jacobians), depth_fit(jacobians), depth_fit(jacobians, THE_PAPERS)
     values = jacobians["value"].mean("sample").transpose("unit", "rank").values[:, : max(SHOWN, classes + 1)]
     return {
