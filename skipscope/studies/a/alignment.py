@@ -11,10 +11,11 @@ one over depth (RA4).
 We expect RA1, RA3 and RA4 after long training with weight decay, RA2 too but weaker between left and right vectors,
 and unequal steps in some networks.
 
-A subject is a type and a data set. Where several are trained, those of `deciding` decide (all of them if none is
-named), one value a network; the others stand beside them. The preset quick decides by fully connected networks on
-3,000 images of MNIST, in the regime for which the thresholds were set; convolutional ones on digits of 8 x 8 pixels are
-shown besides. Samples are training images, as in the paper.
+A subject is a type and a data set; with -preactivation at its end, type1-mnist-preactivation, norms and activations
+stand before the matrices, so that no mask comes between a branch and the next state. Where several are trained, those
+of `deciding` decide (all of them if none is named), one value a network; the others stand beside them. The preset quick
+decides by fully connected networks on 3,000 images of MNIST, in the regime for which the thresholds were set;
+convolutional ones on digits of 8 x 8 pixels are shown besides. Samples are training images, as in the paper.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
 from skipscope.errors import InputError
+from skipscope.runs.numbers import interval_of
 from skipscope.studies.a.networks import SMOKE, Training, case, emergence, portraits, several, values
 from skipscope.studies.bench import Bench
 from skipscope.studies.study import Evidence, Study
@@ -87,7 +91,12 @@ def evidence(found: Mapping[str, xarray.Dataset], deciding: tuple[str, ...] = ()
         "A2": chosen("step CoV") | {"step CoV at initialisation": at_start["step CoV"]},
         "A3": chosen("m_K adjacent / chance", "m_K all pairs / chance")
         | {"m_K all pairs at initialisation / chance": at_start["m_K all pairs / chance"]},
-        "A4": chosen("m_K(VJU)", "u_1 . v_1"),
+        "A4": chosen("m_K(VJU)", "u_1 . v_1")
+        | {
+            f"95 % interval of the mean {quantity}": list(interval_of(numpy.array(at_end[quantity])))
+            for quantity in ("m_K(VJU)", "u_1 . v_1")
+            if len(at_end[quantity]) > 1
+        },
         "A5": {
             "seeds": _networks(connected),
             **rank,
@@ -119,7 +128,14 @@ def _networks(datasets: list[xarray.Dataset]) -> int:
     return sum(dataset.sizes["seed"] for dataset in datasets)
 
 
-LARGE = ("type1-mnist", "type1-fashion-mnist", "type1-cifar10", "type2-cifar10", "type3-fashion-mnist")
+LARGE = (
+    "type1-mnist",
+    "type1-mnist-preactivation",
+    "type1-fashion-mnist",
+    "type1-cifar10",
+    "type2-cifar10",
+    "type3-fashion-mnist",
+)
 ALL = (
     *(f"type{kind}-{data}" for kind in (1, 2, 3) for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")),
     *(f"type{kind}-imagenette32" for kind in (2, 3)),

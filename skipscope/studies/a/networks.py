@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MEASURE = "emergence"
 LOOKS = (0.0, 0.02, 0.06, 0.15, 0.4, 0.7, 1.0)  # shares of the training after which a network is measured
+PREACTIVATION = "-preactivation"  # at the end of a subject
 PER_CLASS = 10  # training samples whose paths are drawn
 SHOWN = 15  # singular values against depth, as in the paper's figures
 THE_PAPERS = 9  # blocks that the paper's fits leave out
@@ -56,6 +57,7 @@ class Training:
     batch: int = 128
     rate: float = 0.1
     weight_decay: float = 5e-3
+    clip: float | None = None  # the largest norm of a gradient
     decay_budget: float | None = None  # takes the place of weight_decay: see `decay`
     images: int = 10  # training samples at which Jacobians are taken
     looks: tuple[float, ...] = LOOKS
@@ -73,7 +75,7 @@ class Training:
 
     def settings(self, samples: int) -> Settings:
         """Of a training with so many samples."""
-        plain = Settings(self.epochs, self.batch, rate=self.rate, weight_decay=self.weight_decay)
+        plain = Settings(self.epochs, self.batch, rate=self.rate, weight_decay=self.weight_decay, clip=self.clip)
         if self.decay_budget is None:
             return plain
         wanted = self.decay_budget / decay(replace(plain, weight_decay=1.0), samples)
@@ -140,12 +142,14 @@ def case(
     least: int = 0,
     title: str = "",
 ) -> Case:
-    """subject: type and data, type1-mnist. options: of the network's name.
+    """subject: type and data, type1-mnist, and -preactivation for blocks of that form. options: of the network's name.
 
     classes: the first so many, with as many samples in all, so that the training has as many steps. least: times the
     classes, that a fully connected network is wide.
     """
-    kind, _, source = subject.partition("-")
+    kind, _, source = subject.removesuffix(PREACTIVATION).partition("-")
+    if subject.endswith(PREACTIVATION):
+        options = PREACTIVATION + options
     if kind not in TYPES or not source:
         raise InputError(f"'{subject}': expected one of {', '.join(TYPES)} and a data set, such as type1-mnist")
     data = bench.data(source)
@@ -162,7 +166,8 @@ def case(
     if not model:
         raise InputError(f"{subject}: no network of {kind} takes images of {tuple(data.shape)}")
     chosen = bench.seeds(training.networks if seeds is None else seeds)
-    return Case(title or f"{kind} on {data.name}", model + options, data, training, tuple(chosen))
+    form = " with pre-activation" if PREACTIVATION in options else ""
+    return Case(title or f"{kind}{form} on {data.name}", model + options, data, training, tuple(chosen))
 
 
 # -- what is measured
