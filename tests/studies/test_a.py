@@ -124,6 +124,14 @@ def test_the_rank_of_narrow_networks_says_nothing() -> None:
     assert decided("A5", found).verdict == "inconclusive"
 
 
+def test_left_and_right_vectors_come_with_intervals_over_networks() -> None:
+    found = alignment.evidence({"type1-mnist": fake(swapped=[0.4, 0.5, 0.6], u1v1=0.9)})["A4"]
+    low, high = found["95 % interval of the mean m_K(VJU)"]
+    assert (low, high) == pytest.approx((0.5 - 0.2484, 0.5 + 0.2484), abs=1e-4)  # t of 2 degrees: 4.3027
+    assert found["95 % interval of the mean u_1 . v_1"] == pytest.approx([0.9, 0.9])
+    assert "95 % interval of the mean m_K(VJU)" not in alignment.evidence({"type1-mnist": fake(1)})["A4"]
+
+
 def test_deciding_subjects_decide_and_the_others_stand_beside_them() -> None:
     subjects = {"type1-mnist": fake(), "type2-digits": fake(2, line_shape=2.0, energy=0.8, gap=0.4)}
     found = alignment.evidence(subjects, ("type1-mnist",))
@@ -242,11 +250,11 @@ def test_skips_say_nothing_where_networks_with_them_do_not_align_or_train() -> N
 
 
 def test_networks_with_and_without_skips_are_trained_alike() -> None:
-    settings = CounterfactualSettings(long_rate=0.01, long_epochs=7)
+    settings = CounterfactualSettings(long_rate=0.01, long_epochs=7, long_clip=0.5)
     cases = Cases(settings, with_skips=fake(), without_skips=fake())
     DECIDED["skips"](cases, settings)
     (one, first), (other, second) = cases.asked
-    assert one == other == replace(settings, rate=0.01, epochs=7)
+    assert one == other == replace(settings, rate=0.01, epochs=7, clip=0.5)
     assert (first.get("options"), second["options"]) == (None, "-noskips")
 
 
@@ -325,6 +333,9 @@ def test_a_case_says_what_it_is(bench: Bench) -> None:
     assert of.epochs == (0, 1, 2, 4, 7, 10)
     assert len(of.data.train) == 100
     assert case(bench, TINY, "type2-digits").model == "type2-digits-w4-b2"
+    form = case(bench, replace(TINY, clip=0.5), "type1-digits-preactivation")
+    assert (form.model, form.title) == (of.model + "-preactivation", "type1 with pre-activation on digits, 100 samples")
+    assert form.settings.clip == 0.5
     few = case(bench, TINY, "type1-digits", classes=3, seeds=1, options="-noskips", title="3 classes")
     assert (few.model, few.title, len(few.data.train)) == ("type1-digits-w50-b2-c3-noskips", "3 classes", 100)
     assert len(case(bench, replace(TINY, samples=None), "type1-digits").data.train) > 1000
