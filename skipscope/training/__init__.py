@@ -6,6 +6,7 @@ from skipscope.training.history import History
 from skipscope.training.hooks import At
 from skipscope.training.loop import train
 from skipscope.training.settings import Settings
+from skipscope.training.trackers import Tracker, distributions
 
 __all__ = [
     "At",
@@ -13,7 +14,9 @@ __all__ = [
     "History",
     "Member",
     "Settings",
+    "Tracker",
     "accuracy",
+    "distributions",
     "grid",
     "member_weights",
     "train",
