@@ -20,7 +20,7 @@ SOURCES = {
     "hf": "a transformer: a name, or a directory",
 }
 DATA = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenette", "imagenet", "folder")
-FAMILIES = ("resnet", "preresnet", "plainnet", "preplainnet", "resnext", "preresnext")
+FAMILIES = ("resnet", "preresnet", "plainnet", "preplainnet", "resnext", "preresnext", "diracnet")
 TYPES = ("type1", "type2", "type3")  # of residual alignment
 INPUTS = ("cifar", "cifar100", "mnist", "digits", "imagenette")
 DEPTHS = (8, 14, 20, 32, 56, 110)  # usual ones; any 6 n + 2 is a depth

@@ -2,22 +2,32 @@
 
 Those of residual alignment, as in `type1-mnist-w64-b16`, are in `alignment_names.py`.
 
-families  resnet, plainnet (no skips), resnext (8 paths); with pre- before: norm and activation before convolutions
-inputs    cifar, cifar100, mnist, digits, imagenette: they decide the image's shape and the number of classes
+families  resnet, plainnet (no skips), resnext (8 paths); with pre- before: norm and activation before convolutions;
+          diracnet (no skips, an identity in the weights)
+inputs    cifar, cifar100, mnist, digits, imagenette: they decide the image's shape and the number of classes;
+          imagenet, whose networks have the form `large`
 options   projection  projections where the shape changes, in place of zero-padding
           bottleneck  blocks of three convolutions; the depth is then 9 n + 2
           linear      no activation
           nonorm      no batch norm
-          wK, nK      channels times K, divided by K
+          connected   fully connected: two matrices a block, states of width 64; the depth is then 2 n + 2
+          large       the form for large images: four stages of bottlenecks, with projections; the depth is then 50,
+                      101 or 152, and resnext has 32 paths of 4 channels
+          xavier, orthogonal, small (standard deviation 0.01)  initial weights, in place of He et al.'s
+          zero        the end of every branch begins at 0
+          additive    W + diag(a) (diracnet), in place of the published form
+          wK, nK      channels, or the width, times K, divided by K
           cK          K paths (resnext)
           dK          paths of K channels in the first stage (resnext)
           sK          K convolutions under each shortcut (preresnet); the depth is then 3 K n + 2
+          scaleK      every branch times K %
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -25,12 +35,16 @@ from torch import nn
 from skipscope.errors import InputError
 from skipscope.models import alignment_names
 from skipscope.models.alignment import AlignmentNet
+from skipscope.models.connected import ConnectedNet, ConnectedSpec
 from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
 from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
-from skipscope.models.resnet import ResNet, blocks_per_stage
+from skipscope.models.resnet import ResNet, ResNetSpec
 
 CHANNELS = (16, 32, 64)
+LARGE_CHANNELS = (64, 128, 256, 512)
+WIDTH = 64  # of fully connected networks
 CARDINALITY = 8
+LARGE_PATHS = {"cardinality": 32, "group_width": 4}
 DEEPEST = 20_000  # layers: beyond this, building alone takes minutes
 FAMILIES: dict[str, dict[str, Any]] = {
     "resnet": {},
@@ -39,6 +53,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "preplainnet": {"skips": False, "preactivation": True},
     "resnext": {"cardinality": CARDINALITY},
     "preresnext": {"cardinality": CARDINALITY, "preactivation": True},
+    "diracnet": {"skips": False, "parametrisation": "dirac"},
 }
 INPUTS: dict[str, tuple[tuple[int, int, int], int]] = {  # the shape of an image, the number of classes
     "cifar": ((3, 32, 32), 10),
@@ -47,64 +62,91 @@ INPUTS: dict[str, tuple[tuple[int, int, int], int]] = {  # the shape of an image
     "digits": ((1, 8, 8), 10),
     "imagenette": ((3, 64, 64), 10),
 }
+LARGE_INPUTS: dict[str, tuple[tuple[int, int, int], int]] = {"imagenet": ((3, 224, 224), 1000)}
 WORDS: dict[str, dict[str, Any]] = {
     "projection": {"shortcut": "projection"},
     "bottleneck": {"block": "bottleneck"},
     "linear": {"activation": "linear"},
     "nonorm": {"batch_norm": False},
+    "connected": {"connected": True},
+    "large": {"large": True},
+    "xavier": {"initial": "xavier"},
+    "orthogonal": {"initial": "orthogonal"},
+    "small": {"initial": "small"},
+    "zero": {"zero": True},
+    "additive": {"parametrisation": "additive"},
 }
-NUMBERS = {"w": "channels", "n": "channels", "c": "cardinality", "d": "group_width", "s": "shortcut_depth"}
+NUMBERS = {
+    "w": "channels",
+    "n": "channels",
+    "c": "cardinality",
+    "d": "group_width",
+    "s": "shortcut_depth",
+    "scale": "scale",
+}
+OF_CONVOLUTIONS = r"projection|bottleneck|large|s\d+"  # options that a fully connected network has no place for
 GRAMMAR = "FAMILY DEPTH - INPUT [- OPTION ...], for example resnet56-cifar or preresnet164-cifar-bottleneck"
 
 
 def parse(name: str) -> dict[str, Any]:
     """The options of `ResNet` that a name stands for, and with them `input_shape`: channels, height, width.
 
-    For a name of residual alignment, the fields of its `AlignmentSpec`.
+    For a fully connected network, the fields of its `ConnectedSpec`, and `connected`. For a name of residual alignment,
+    the fields of its `AlignmentSpec`.
     """
     if _of_alignment(name):
         return dataclasses.asdict(alignment_names.spec_of(name, INPUTS))
     first, *rest = name.split("-")
     family, depth = re.fullmatch(r"(.*?)(\d*)", first).groups()  # type: ignore[union-attr]
+    inputs = INPUTS | LARGE_INPUTS
     if family not in FAMILIES:
         refuse(name, f"no family '{family}'", "families", family, [*FAMILIES, *alignment_names.NAMES], GRAMMAR)
     if not depth:
         raise InputError(f"skipscope:{name}: no depth after '{family}'; a name is {GRAMMAR}")
-    if not rest or rest[0] not in INPUTS:
+    if not rest or rest[0] not in inputs:
         got = rest[0] if rest else ""
-        refuse(name, f"no input '{got}'" if rest else "no input", "inputs", got, INPUTS, GRAMMAR)
-    shape, classes = INPUTS[rest[0]]
+        refuse(name, f"no input '{got}'" if rest else "no input", "inputs", got, inputs, GRAMMAR)
+    shape, classes = inputs[rest[0]]
     layers = whole(name, f"depth '{short(depth)}'", depth, DEEPEST)
+    words = [*rest[1:], *(["large"] if rest[0] in LARGE_INPUTS and "large" not in rest else [])]
     options = {**FAMILIES[family], "depth": layers, "input_channels": shape[0], "classes": classes}
-    options |= said_once(name, rest[1:], lambda option: _option(name, family, option))
-    blocks_per_stage(options["depth"], options.get("block", "basic"), options.get("shortcut_depth", 2))
-    return {**options, "input_shape": shape}
+    said = said_once(name, words, lambda option: _option(name, family, option, words))
+    options |= {**(_large(family) if "large" in said else {}), **said}
+    if "connected" in said:
+        del options["input_channels"]
+    options["input_shape"] = shape
+    _spec(options)
+    return options
 
 
 def build(name: str) -> ResNet | Any:
-    """The network that a name stands for, with new weights: a `ResNet`, or an `AlignmentNet`.
+    """The network that a name stands for, with new weights: a `ResNet`, a `ConnectedNet` or an `AlignmentNet`.
 
     Who writes a name knows which; the type does not ask for a check.
     """
     if _of_alignment(name):
         return AlignmentNet(alignment_names.spec_of(name, INPUTS))
-    options = parse(name)
-    del options["input_shape"]
-    return ResNet(**options)
+    spec = _spec(parse(name))
+    return ConnectedNet(spec) if isinstance(spec, ConnectedSpec) else ResNet(**vars(spec))
 
 
 def fitting(name: str, shape: tuple[int, ...], classes: int) -> str:
     """The same network for other images; empty where no name stands for it."""
     if _of_alignment(name):
         return alignment_names.fitting(name, INPUTS, shape, classes)
-    found = [key for key, known in INPUTS.items() if known == (shape, classes)]
+    large = "large" in parse(name)
+    known = INPUTS | LARGE_INPUTS if large else INPUTS
+    found = [key for key, image in known.items() if image == (shape, classes)]
+    if not found:
+        return ""
     family, _, *rest = name.split("-")
-    return "-".join([family, found[0], *rest]) if found else ""
+    kept = [option for option in rest if option != "large"]
+    return "-".join([family, found[0], *kept, *(["large"] if large and found[0] not in LARGE_INPUTS else [])])
 
 
 def any_size(name: str) -> bool:
     """Whether the network takes images of other heights and widths than its input's."""
-    return not _of_alignment(name)
+    return not _of_alignment(name) and "connected" not in parse(name)
 
 
 def skipscope_recipe(name: str) -> Recipe:
@@ -121,31 +163,63 @@ def skipscope_recipe(name: str) -> Recipe:
     return Recipe(f"skipscope {name}", make, example, skeleton=make)
 
 
-def _option(name: str, family: str, option: str) -> dict[str, Any]:
-    number = re.fullmatch(r"([a-z])(\d+)", option)
-    if option in WORDS:
-        if option == "projection" and not FAMILIES[family].get("skips", True):
-            raise InputError(f"skipscope:{name}: {family} has no shortcuts to project; leave 'projection' out")
-        return WORDS[option]
-    if number is None or number[1] not in NUMBERS:
-        known = [*WORDS, *(f"{letter}K" for letter in NUMBERS)]
+def _option(name: str, family: str, option: str, words: Sequence[str]) -> dict[str, Any]:
+    """words: all options of the name."""
+    number = re.fullmatch(r"([a-z]+)(\d+)", option)
+    if option not in WORDS and (number is None or number[1] not in NUMBERS):
+        known = [*WORDS, *(f"{letters}K" for letters in NUMBERS)]
         refuse(name, f"no option '{option}'", "options", option, known, GRAMMAR)
+    _check_place(name, family, option, words)
+    if number is None:
+        return WORDS[option]
     key, value = NUMBERS[number[1]], whole(name, f"'{short(option)}'", number[2], LARGEST)
-    if option.startswith("w"):
-        return {key: tuple(value * width for width in CHANNELS)}
-    if option.startswith("n"):
-        if CHANNELS[0] % value:
-            raise InputError(
-                f"skipscope:{name}: '{option}' does not divide the {CHANNELS[0]} channels of the first stage"
-            )
-        return {key: tuple(width // value for width in CHANNELS)}
-    if option.startswith("s"):
-        if family not in ("preresnet", "preplainnet"):
-            raise InputError(f"skipscope:{name}: {family} has blocks of a fixed length; '{option}' is for preresnet")
-        return {key: value}
-    if "cardinality" not in FAMILIES[family]:
+    if key == "channels":
+        return _sizes(name, option, value, words)
+    return {key: value / 100 if key == "scale" else value}
+
+
+def _check_place(name: str, family: str, option: str, words: Sequence[str]) -> None:
+    """Refuse an option that has no meaning in this family, or beside the others."""
+    if "connected" in words and re.fullmatch(OF_CONVOLUTIONS, option):
+        raise InputError(f"skipscope:{name}: '{option}' is for networks of convolutions; leave it or 'connected' out")
+    if not FAMILIES[family].get("skips", True):
+        if option == "projection":
+            raise InputError(f"skipscope:{name}: {family} has no shortcuts to project; leave 'projection' out")
+        if option == "zero" or option.startswith("scale"):
+            raise InputError(f"skipscope:{name}: '{option}' is for branches beside a skip, and {family} has no skips")
+    if option == "additive" and family != "diracnet":
+        raise InputError(f"skipscope:{name}: {family} has no identity in its weights; 'additive' is for diracnet")
+    if re.fullmatch(r"s\d+", option) and family not in ("preresnet", "preplainnet"):
+        raise InputError(f"skipscope:{name}: {family} has blocks of a fixed length; '{option}' is for preresnet")
+    if re.fullmatch(r"[cd]\d+", option) and "cardinality" not in FAMILIES[family]:
         raise InputError(f"skipscope:{name}: {family} has one path, so '{option}' has no meaning; use resnext")
-    return {key: value}
+
+
+def _sizes(name: str, option: str, value: int, words: Sequence[str]) -> dict[str, Any]:
+    """wK and nK: the channels of the stages, or the width of a fully connected network."""
+    connected = "connected" in words
+    usual = (WIDTH,) if connected else LARGE_CHANNELS if "large" in words else CHANNELS
+    if option.startswith("n") and usual[0] % value:
+        what = "units of the states" if connected else "channels of the first stage"
+        raise InputError(f"skipscope:{name}: '{option}' does not divide the {usual[0]} {what}")
+    sizes = tuple(size // value if option.startswith("n") else value * size for size in usual)
+    return {"width": sizes[0]} if connected else {"channels": sizes}
+
+
+def _large(family: str) -> dict[str, Any]:
+    """What the form for large images has unless the name says otherwise."""
+    paths = LARGE_PATHS if "cardinality" in FAMILIES[family] else {}
+    shortcut = {"shortcut": "projection"} if FAMILIES[family].get("skips", True) else {}
+    return {"block": "bottleneck", "channels": LARGE_CHANNELS, **shortcut, **paths}
+
+
+def _spec(options: dict[str, Any]) -> ResNetSpec | ConnectedSpec:
+    """Of what `parse` gives."""
+    fields = {key: value for key, value in options.items() if key != "connected"}
+    if "connected" in options:
+        return ConnectedSpec(**fields)
+    del fields["input_shape"]
+    return ResNetSpec(**fields)
 
 
 def _of_alignment(name: str) -> bool:

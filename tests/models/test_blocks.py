@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from skipscope.models.blocks import BLOCKS, Block, BlockPlan, Pad
+from skipscope.models.blocks import BLOCKS, SHORTCUTS, Block, BlockPlan, Pad
 
 State = dict[str, Tensor]
 BEFORE, WIDTH, CARDINALITY, GROUP_WIDTH = 4, 6, 3, 2
@@ -113,6 +113,34 @@ def test_a_block_is_its_formula(
     assert module(h).shape == (2, after, 8 // stride, 8 // stride)
     assert torch.allclose(module(h), expected, rtol=1e-12, atol=1e-12)
     assert torch.allclose(module.branch(h), FORMULAS[block, preactivation](h, w, stride, act))
+
+
+@pytest.mark.parametrize(
+    ("block", "preactivation", "shortcut"), itertools.product(("basic", "bottleneck"), (False, True), SHORTCUTS)
+)
+def test_a_branch_is_scaled_before_the_sum(block: str, preactivation: bool, shortcut: str) -> None:
+    module = made(block, preactivation, 1, 2, shortcut, scale=0.3)
+    w = module.state_dict()
+    h = torch.randn(2, BEFORE, 8, 8, dtype=torch.float64)
+    shared = preactivation and shortcut == "projection"
+    skipped = around(F.relu(norm(h, w, "norm1")) if shared else h, w, 2, WIDTH * module.expansion)
+    total = skipped + 0.3 * FORMULAS[block, preactivation](h, w, 2, F.relu)
+    assert torch.allclose(module(h), total if preactivation else F.relu(total), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("block", "preactivation", "options", "ending"),
+    [
+        ("basic", False, {}, "norm2"),
+        ("basic", False, {"batch_norm": False}, "conv2"),
+        ("basic", True, {}, "conv2"),
+        ("bottleneck", False, {}, "norm3"),
+        ("bottleneck", True, {}, "conv3"),
+    ],
+)
+def test_what_stands_last_on_a_branch(block: str, preactivation: bool, options: dict[str, Any], ending: str) -> None:
+    module = made(block, preactivation, 1, 2, "projection", **options)
+    assert module.ending() is module.get_submodule(ending)
 
 
 def test_an_aggregated_bottleneck_has_a_grouped_convolution() -> None:

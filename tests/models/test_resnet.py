@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import skipscope as ss
 from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
+from skipscope.models.schemes import translated
 
 VARIANTS = [
     {"block": block, "preactivation": preactivation, "shortcut": shortcut, "cardinality": cardinality}
@@ -163,6 +165,80 @@ def test_the_width_of_a_path_is_that_of_equal_cost(cardinality: int, width: int)
     assert inner == [cardinality * width * factor for factor in (1, 2, 4)]
 
 
+# ---- the form for large images
+
+
+def large(depth: int, **options: Any) -> ResNet:
+    return ResNet(
+        depth,
+        **{"large": True, "block": "bottleneck", "channels": (64, 128, 256, 512), "classes": 1000, **options},
+    )
+
+
+@pytest.mark.parametrize(
+    ("depth", "options", "count"),
+    [
+        (50, {}, 25_557_032),
+        (101, {}, 44_549_160),
+        (152, {}, 60_192_808),
+        (50, {"cardinality": 32, "group_width": 4}, 25_028_904),
+        (101, {"cardinality": 32, "group_width": 8}, 88_791_336),
+    ],
+)
+def test_sizes_of_torchvision(depth: int, options: dict[str, Any], count: int) -> None:
+    """As its documentation gives them."""
+    with torch.device("meta"):
+        assert parameters(large(depth, shortcut="projection", **options)) == count
+
+
+def test_a_large_network_is_that_of_torchvision() -> None:
+    torchvision = pytest.importorskip("torchvision")
+    theirs = torchvision.models.resnext50_32x4d(weights=None, num_classes=4, zero_init_residual=False).double().eval()
+    ours = large(50, shortcut="projection", cardinality=32, group_width=4, classes=4).double().eval()
+    ours.load_state_dict(translated(ours, theirs.state_dict(), Path("theirs")))
+    x = torch.randn(1, 3, 40, 40, dtype=torch.float64)
+    assert torch.allclose(ours(x), theirs(x), rtol=1e-10, atol=1e-12)
+
+
+def test_blocks_of_large_networks_are_found_as_units() -> None:
+    net = large(50, channels=(2, 2, 4, 4), classes=3, shortcut="projection", cardinality=2, group_width=1).eval()
+    x = torch.randn(2, 3, 33, 33)
+    trunk = ss.trace(net, x)
+    assert [unit.name for unit in trunk.units] == list(net.blocks)
+    kinds = [["projection", *["identity"] * (count - 1)] for count in (3, 4, 6, 3)]
+    assert [unit.kind for unit in trunk.units] == list(itertools.chain(*kinds))
+    assert torch.allclose(trunk.replay(x), net(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"block": "basic"}, {"channels": (4, 8, 16)}, {"depth": 56}, {"depth": 18}], ids=str)
+def test_wrong_large_networks_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="ResNet: expected"):
+        large(**{"depth": 50, **wrong})
+
+
+# ---- scaled branches
+
+
+@pytest.mark.parametrize(("preactivation", "shortcut"), [(False, "pad"), (True, "projection")])
+def test_the_scale_is_in_the_branch_of_a_unit(preactivation: bool, shortcut: str) -> None:
+    net = small(8, scale=0.25, preactivation=preactivation, shortcut=shortcut).double().eval()
+    usual = small(8, preactivation=preactivation, shortcut=shortcut).double().eval()
+    usual.load_state_dict(net.state_dict())
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    scaled, unscaled = ss.trace(net, x), ss.trace(usual, x)
+    assert [unit.name for unit in scaled.units] == list(net.blocks)
+    assert [unit.kind for unit in scaled.units] == [unit.kind for unit in unscaled.units]
+    entry = torch.randn(2, 4, 8, 8, dtype=torch.float64)
+    assert torch.allclose(scaled[0].branch(entry), 0.25 * unscaled[0].branch(entry))
+    assert torch.equal(scaled[0].skip(entry), entry)
+
+
+def test_a_network_that_differs_in_its_scale_or_its_beginning_says_so() -> None:
+    assert "scale=0.25" in repr(small(8, scale=0.25))
+    assert "initial=xavier" in repr(small(8, initial="xavier"))
+    assert not any(word in repr(small(8)) for word in ("scale=", "initial="))
+
+
 # ---- options
 
 
@@ -198,6 +274,10 @@ def test_without_norm_there_is_nothing_but_convolutions_and_the_classifier() -> 
         {"input_channels": 0},
         {"stochastic_depth": 1.0},
         {"stochastic_depth": 0.5, "skips": False},
+        {"scale": 0.0},
+        {"scale": 0.1, "skips": False},
+        {"zero": True, "skips": False},
+        {"initial": "he_normal"},
     ],
     ids=str,
 )

@@ -1,6 +1,6 @@
 """The blocks of residual networks, one per file, and the table that says which options name which.
 
-A new block of convolutions is a subclass of `Block` and a line here; `ResNet` needs no change.
+A new block is a subclass of `Block` and a line here; `ResNet` and `ConnectedNet` need no change.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from skipscope.models.blocks.basic import Basic
 from skipscope.models.blocks.block import ACTIVATIONS, Block, BlockPlan
 from skipscope.models.blocks.bottleneck import Bottleneck
 from skipscope.models.blocks.connected import Connected
+from skipscope.models.blocks.dirac import PARAMETRISATIONS, DiracConv2d, DiracLinear
 from skipscope.models.blocks.preactivation import Preactivation
 from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
 from skipscope.models.blocks.preactivation_connected import PreactivationConnected
 from skipscope.models.blocks.resnext import (
     AggregatedBasic,
     AggregatedBottleneck,
+    AggregatedConnected,
     AggregatedPreactivation,
     AggregatedPreactivationBottleneck,
+    AggregatedPreactivationConnected,
     equal_cost_width,
 )
 from skipscope.models.blocks.shortcut import SHORTCUTS, Pad, Projection
@@ -31,16 +34,23 @@ BLOCKS: dict[tuple[str, bool, bool], type[Block]] = {
     ("bottleneck", False, True): AggregatedBottleneck,
     ("bottleneck", True, False): PreactivationBottleneck,
     ("bottleneck", True, True): AggregatedPreactivationBottleneck,
+    ("connected", False, False): Connected,
+    ("connected", False, True): AggregatedConnected,
+    ("connected", True, False): PreactivationConnected,
+    ("connected", True, True): AggregatedPreactivationConnected,
 }
 
 __all__ = [
     "ACTIVATIONS",
     "BLOCKS",
+    "PARAMETRISATIONS",
     "SHORTCUTS",
     "Basic",
     "Block",
     "BlockPlan",
     "Connected",
+    "DiracConv2d",
+    "DiracLinear",
     "Pad",
     "Preactivation",
     "PreactivationConnected",

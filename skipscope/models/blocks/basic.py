@@ -5,7 +5,7 @@ K. He, X. Zhang, S. Ren, J. Sun: Deep Residual Learning for Image Recognition, C
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from skipscope.models.blocks.block import Block, BlockPlan
 
@@ -16,9 +16,9 @@ class Basic(Block):
     def __init__(self, plan: BlockPlan, inner: int | None = None) -> None:
         super().__init__(plan)
         after, inner = plan.width, inner or plan.width
-        self.conv1 = nn.Conv2d(plan.before, inner, 3, plan.stride, padding=1, bias=False)
+        self.conv1 = plan.convolution(plan.before, inner, 3, plan.stride)
         self.norm1 = plan.norm(inner)
-        self.conv2 = nn.Conv2d(inner, after, 3, padding=1, bias=False)
+        self.conv2 = plan.convolution(inner, after, 3)
         self.norm2 = plan.norm(after)
         self.shortcut = plan.around(after)
 

@@ -1,4 +1,4 @@
-"""What all blocks share: exit = tail(shortcut(h) + branch(h)), and the chance to leave the branch out in training.
+"""What all blocks share: exit = tail(shortcut(h) + scale * branch(h)), and the chance to lose the branch in training.
 
 Stochastic depth (G. Huang, Y. Sun, Z. Liu, D. Sedra, K. Weinberger: Deep Networks with Stochastic Depth, ECCV 2016)
 drops the branch of a block for a whole batch with probability 1 - survival; a dropped branch is not computed. The paper
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from skipscope.models.blocks.dirac import DiracConv2d, DiracLinear
 from skipscope.models.blocks.shortcut import shortcut_around
 
 
@@ -44,6 +45,20 @@ class BlockPlan:
     survival: float = 1.0
     per_sample: bool = False  # the draws of stochastic depth
     flat: bool = False  # states are vectors, not images
+    scale: float = 1.0  # of the branch, before it is added to the shortcut
+    parametrisation: str | None = None  # of convolutions and matrices: see `dirac.py`
+
+    def convolution(self, before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
+        """Without a bias; images keep their size but for the stride."""
+        if self.parametrisation is None:
+            return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=False)
+        return DiracConv2d(before, after, size, stride, self.parametrisation)
+
+    def matrix(self, before: int, after: int) -> nn.Linear:
+        """Without a bias."""
+        if self.parametrisation is None:
+            return nn.Linear(before, after, bias=False)
+        return DiracLinear(before, after, self.parametrisation)
 
     def norm(self, channels: int) -> nn.Module:
         if not self.batch_norm:
@@ -73,9 +88,19 @@ class Block(nn.Module):
     def __init__(self, plan: BlockPlan) -> None:
         super().__init__()
         self.activation, self.survival, self.per_sample = ACTIVATIONS[plan.activation], plan.survival, plan.per_sample
+        self._scale = plan.scale
 
     def branch(self, h: Tensor) -> Tensor:
+        """Before it is scaled."""
         raise NotImplementedError
+
+    def ending(self) -> nn.Module:
+        """What stands last on the branch and has weights: a norm, or a convolution or matrix without a norm behind."""
+        branch = [child for name, child in self.named_children() if name != "shortcut"]
+        return next(child for child in reversed(branch) if any(True for _ in child.parameters()))
+
+    def extra_repr(self) -> str:
+        return "" if self._scale == 1 else f"scale={self._scale}"
 
     def tail(self, h: Tensor) -> Tensor:
         """After the sum."""
@@ -88,11 +113,14 @@ class Block(nn.Module):
         if shortcut is None:
             return branch(h)
         if not self.training or self.survival == 1:
-            return shortcut(h) + branch(h)
+            return shortcut(h) + self._scaled(branch(h))
         if self.per_sample:
             kept = torch.rand(len(h), *[1] * (h.dim() - 1), device=h.device) < self.survival
-            return shortcut(h) + branch(h) * kept / self.survival
+            return shortcut(h) + self._scaled(branch(h)) * kept / self.survival
         # Drawn on the CPU: a device would have to be waited for.
         if torch.rand((), device="cpu").item() >= self.survival:
             return shortcut(h)
-        return shortcut(h) + branch(h) / self.survival
+        return shortcut(h) + self._scaled(branch(h)) / self.survival
+
+    def _scaled(self, h: Tensor) -> Tensor:
+        return h if self._scale == 1 else self._scale * h

@@ -5,17 +5,20 @@ J. Li, V. Papyan: Residual Alignment, NeurIPS 2023, type 1.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from skipscope.models.blocks.block import Block, BlockPlan
 
 
 class Connected(Block):
-    def __init__(self, plan: BlockPlan) -> None:
+    """inner: the units between the two matrices; by default as many as the width."""
+
+    def __init__(self, plan: BlockPlan, inner: int | None = None) -> None:
         super().__init__(plan)
-        self.linear1 = nn.Linear(plan.before, plan.width, bias=False)
-        self.norm1 = plan.norm(plan.width)
-        self.linear2 = nn.Linear(plan.width, plan.width, bias=False)
+        inner = inner or plan.width
+        self.linear1 = plan.matrix(plan.before, inner)
+        self.norm1 = plan.norm(inner)
+        self.linear2 = plan.matrix(inner, plan.width)
         self.norm2 = plan.norm(plan.width)
         self.shortcut = plan.around(plan.width)
 

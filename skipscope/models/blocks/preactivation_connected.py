@@ -9,12 +9,15 @@ from skipscope.models.blocks.preactivation import PreactivationBlock
 
 
 class PreactivationConnected(PreactivationBlock):
-    def __init__(self, plan: BlockPlan) -> None:
+    """inner: the units between the two matrices; by default as many as the width."""
+
+    def __init__(self, plan: BlockPlan, inner: int | None = None) -> None:
         super().__init__(plan)
+        inner = inner or plan.width
         self.norm1 = plan.norm(plan.before)
-        self.linear1 = nn.Linear(plan.before, plan.width, bias=False)
-        self.norm2 = plan.norm(plan.width)
-        self.linear2 = nn.Linear(plan.width, plan.width, bias=False)
+        self.linear1 = nn.Linear(plan.before, inner, bias=False)
+        self.norm2 = plan.norm(inner)
+        self.linear2 = nn.Linear(inner, plan.width, bias=False)
         self.shortcut = plan.around(plan.width, norm=False)
 
     def rest(self, h: Tensor) -> Tensor:

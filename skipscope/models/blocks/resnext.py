@@ -7,6 +7,7 @@ S. Xie, R. Girshick, P. Dollar, Z. Tu, K. He: Aggregated Residual Transformation
 channels and one back, which sums over the paths; no convolution is grouped. It is the block of O. Oyedotun,
 K. Al Ismaeil, D. Aouada: Training Very Deep Neural Networks: Rethinking the Role of Skip Connections, equation 4, whose
 paths are as wide as the stage; Xie et al. (section 3.3) note that it is just a wider basic block.
+*Connected*: the same of matrices, on vectors.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import math
 from skipscope.models.blocks.basic import Basic
 from skipscope.models.blocks.block import BlockPlan
 from skipscope.models.blocks.bottleneck import Bottleneck
+from skipscope.models.blocks.connected import Connected
 from skipscope.models.blocks.preactivation import Preactivation
 from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
+from skipscope.models.blocks.preactivation_connected import PreactivationConnected
 
 
 class AggregatedBasic(Basic):
@@ -26,6 +29,16 @@ class AggregatedBasic(Basic):
 
 
 class AggregatedPreactivation(Preactivation):
+    def __init__(self, plan: BlockPlan) -> None:
+        super().__init__(plan, inner=_inner(plan))
+
+
+class AggregatedConnected(Connected):
+    def __init__(self, plan: BlockPlan) -> None:
+        super().__init__(plan, inner=_inner(plan))
+
+
+class AggregatedPreactivationConnected(PreactivationConnected):
     def __init__(self, plan: BlockPlan) -> None:
         super().__init__(plan, inner=_inner(plan))
 
