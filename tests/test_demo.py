@@ -23,7 +23,7 @@ from skipscope.training import accuracy
 from tests.commands import run_command
 
 TINY: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
-MEASURES = ("history", "profile", "spectra", "verification", "weight_conditions", "state_conditions")
+MEASURES = ("history", "profile", "spectra", "verification", "conditioning")
 NETWORKS = {
     **{f"{measure}-{network}": (measure, network) for measure in MEASURES for network in ("residual", "plain")},
     "stability-residual": ("stability", "residual"),
@@ -85,7 +85,7 @@ def test_the_plain_network_has_what_needs_no_skip(result: Result) -> None:
     assert all(bool(plain[name].notnull().all()) for name in plain.data_vars)
 
 
-@pytest.mark.parametrize("measure", ["profile", "spectra", "verification", "weight_conditions", "state_conditions"])
+@pytest.mark.parametrize("measure", ["profile", "spectra", "verification", "conditioning"])
 def test_both_networks_have_the_same_labels_but_for_their_skips(result: Result, measure: str) -> None:
     residual, plain = (result.datasets[f"{measure}-{name}"] for name in ("residual", "plain"))
     assert set(residual.coords) == set(plain.coords)
@@ -112,8 +112,8 @@ def test_the_conditions_of_the_plain_network_are_those_of_its_states(result: Res
     with torch.no_grad():
         state = model.stem(digits().test_batch(TINY["images"], 0))
     values = torch.linalg.svdvals(state.double().movedim(1, 0).flatten(1))
-    found = result.datasets["state_conditions-plain"]["condition"].sel(state="stage1.0").item()
-    assert found == pytest.approx(float(values[0] / values[-1]), rel=1e-5)
+    found = result.datasets["conditioning-plain"]["state_condition"].sel(layer="stage1.0.conv1", reduction="channel")
+    assert found.item() == pytest.approx(float(values[0] / values[-1]), rel=1e-5)
 
 
 def test_the_notes_are_true(result: Result) -> None:

@@ -45,13 +45,13 @@ def result() -> Result:
 
 
 def test_all_there_is_comes_out(result: Result) -> None:
-    cheap = {"profile", "verification", "states", "trajectories", "stability", "weights"}
+    cheap = {"profile", "verification", "trajectories", "stability", "conditioning"}
     assert set(result.datasets) == cheap | {"spectra", "alignment", "law"}
     assert result.left_out == {}
     spectra = result["spectra"]
     assert list(spectra["unit"].values) == ["stage1.0", "stage2.0", "stage3.0"]
     assert bool((result["verification"]["passed"] == 1).all())
-    assert {"matrix", "hosvd"} <= set(result["weights"])
+    assert {"weight_condition", "state_condition"} <= set(result["conditioning"])
     with pytest.raises(InputError, match="there are profile"):
         result["curvature"]
 

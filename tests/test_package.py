@@ -20,7 +20,7 @@ HEAVY = ("h5netcdf", "jinja2", "plotly", "rich", "scipy", "sklearn", "timm", "to
 # The way of the data: a room imports only rooms before it. `errors` and other single modules are below them all.
 ROOMS = (
     *("trace", "linear", "spectrum", "measure", "theory", "models", "data"),
-    *("runs", "training", "studies", "report", "plot", "inspection", "demo", "cli", "__main__"),
+    *("runs", "training", "studies", "report", "plot", "inspection", "check", "demo", "cli", "__main__"),
 )
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 import skipscope.measure as measure
 from skipscope.data import Dataset
 from skipscope.demo.twins import Chain
-from skipscope.measure.chain import chain_profile, states
-from skipscope.measure.conditions import state_conditions_of
+from skipscope.measure.chain import chain_profile
 from skipscope.measure.spectra import spectra_of
 from skipscope.measure.verification import verification_of
 from skipscope.models.resnet import ResNet
@@ -37,8 +36,7 @@ def of_residual(model: ResNet, data: Dataset, images: Tensor, samples: int, seed
         "spectra": lambda: measure.spectra(trunk, point, route="svd"),
         "stability": lambda: _stability(trunk, Subject("", "residual", model, data, PERTURBED, (), seed, large=False)),
         "verification": lambda: measure.verification(trunk, point),
-        "weight_conditions": lambda: measure.weight_conditions(model),
-        "state_conditions": lambda: measure.state_conditions(trunk, images),
+        "conditioning": lambda: _conditioning(model, images),
     }
 
 
@@ -47,16 +45,13 @@ def of_plain(model: ResNet, images: Tensor, samples: int, seed: int) -> Measures
     chain = Chain(model, images[:samples])
     with torch.no_grad():
         first = model.stem(images)
-        passed = states(model.blocks, first)
-    names = [*model.blocks, f"exit of {list(model.blocks)[-1]}"]
     return {
         "profile": lambda: chain_profile(model.blocks, model.head, first, seed=seed).assign_coords(chain.labels()),
         "spectra": lambda: spectra_of(chain.jacobians(stages=True), route="svd").assign_coords(
             chain.labels(stages=True)
         ),
         "verification": lambda: verification_of(chain.jacobians()).assign_coords(chain.labels()),
-        "weight_conditions": lambda: measure.weight_conditions(model),
-        "state_conditions": lambda: state_conditions_of(dict(zip(names, passed, strict=True))),
+        "conditioning": lambda: _conditioning(model, images),
     }
 
 
@@ -68,6 +63,10 @@ def law_control(plain: ResNet, images: Tensor, samples: int) -> xarray.Dataset:
     """Blocks without skips: where the law predicts a plateau at 1, they have none."""
     chain = Chain(plain, images[:samples])
     return spectra_of(chain.jacobians(), route="svd").assign_coords(chain.labels())
+
+
+def _conditioning(model: ResNet, images: Tensor) -> xarray.Dataset:
+    return measure.conditioning(model, images).assign_attrs(units="; ".join(model.blocks))
 
 
 def _trunk(model: ResNet, images: Tensor) -> Trunk:

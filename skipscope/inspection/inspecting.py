@@ -23,15 +23,15 @@ from skipscope.inspection.budget import Budget, seconds_in
 from skipscope.inspection.result import Result
 from skipscope.measure import (
     alignment,
+    conditioning,
     law,
     profile,
     spectra,
     stability,
-    state_conditions,
     trajectories,
     verification,
-    weight_conditions,
 )
+from skipscope.measure.conditioning import operations, state_shapes
 from skipscope.measure.leading import leading
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
@@ -46,8 +46,8 @@ Progress = Callable[[str, int, int], None]  # what is done now, how much of it i
 Keep = Callable[[str, "xarray.Dataset"], object]  # called with every dataset as soon as it is there
 LeftOut = Iterator[tuple[str, str]]  # what, and why
 
-WEIGHTS, SPECTRA, LEADING, ALIGNMENT = (
-    0.1,
+CONDITIONS, SPECTRA, LEADING, ALIGNMENT = (
+    0.15,
     0.6,
     0.75,
     0.9,
@@ -92,7 +92,6 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
         "profile": lambda: profile(trunk, point, seed=seed),
         "verification": lambda: verification(trunk, point),
-        "states": lambda: state_conditions(trunk, point),
         "trajectories": lambda: trajectories(trunk, point, projections=point.batch <= DRAWN, seed=seed),
     }
     if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
@@ -105,7 +104,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
             yield name, f"the budget of {seconds:.0f} s was used up"
     say("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
     work.point = point = trunk.at(x)  # of some trunks only the last point can be used, and perturbations made others
-    yield from _weights(trunk.model, work.budget, keep)
+    yield from _conditioning(trunk, x, work.budget, keep)
     say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
     units = sorted(trunk.units, key=lambda unit: min(unit.jacobian(point).shape[1:]))  # type: ignore[attr-defined]
@@ -227,31 +226,40 @@ class Work:
         )
 
 
-def _weights(model: nn.Module, budget: Budget, keep: Keep) -> LeftOut:
-    """Condition numbers of the weights, from the smallest on, as long as their share of the time lasts."""
-    import xarray
+def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep) -> LeftOut:
+    """Condition numbers of weights and of states, from the smallest on, as long as their share of the time lasts."""
+    model, inputs = trunk.model, trunk.inputs(x)
+    weights = {name: tuple(weight.shape) for name, weight in model.named_parameters() if weight.dim() >= 2}
+    states = state_shapes(model, inputs)
+    left = {"weights": 0.5 * CONDITIONS * budget.seconds, "states": 0.5 * CONDITIONS * budget.seconds}
+    chosen: dict[str, list[str]] = {"weights": [], "states": []}
+    for kind, shapes in (("weights", weights), ("states", states)):
+        for name, shape in sorted(shapes.items(), key=lambda named: operations(named[1])):
+            left[kind] -= (seconds := budget.for_operations(operations(shape)))
+            if left[kind] < 0:
+                yield f"condition number of {name}", f"about {seconds:.0f} s, more than its share of the time"
+            else:
+                chosen[kind].append(name)
+    found = [
+        conditioning(
+            model,
+            inputs,
+            layers=names,
+            weights=kind == "weights",
+            states=kind == "states",
+            batch_axis=inputs.axis,
+        )
+        for kind, names in chosen.items()
+        if names
+    ]
+    if found:
+        import xarray
 
-    found: list[xarray.Dataset] = []
-    start, slowness = time.monotonic(), 1.0  # how much longer they took than they were estimated to
-    try:
-        for name, weight in sorted(model.named_parameters(), key=lambda named: named[1].numel()):
-            if weight.dim() < 2:
-                continue
-            small, large = sorted((weight.shape[0], weight.numel() // max(weight.shape[0], 1)))
-            estimate = budget.for_operations(16.0 * large * small**2)
-            began = time.monotonic()
-            if slowness * estimate > WEIGHTS * budget.seconds - (began - start):
-                yield f"condition number of {name}", "the weights' share of the time was used up"
-                continue
-            found.append(weight_conditions(model, parameters=[name]))
-            took = time.monotonic() - began
-            if took > NOTICED:
-                slowness = max(slowness, took / estimate)
-    finally:
-        if found:
-            order = [name for name, _ in model.named_parameters()]
-            together = xarray.concat(found, "parameter", combine_attrs="override")
-            keep("weights", together.sel(parameter=[name for name in order if name in together["parameter"].values]))
+        together = xarray.merge(found, combine_attrs="drop_conflicts", join="outer", compat="no_conflicts")
+        left_out = "; ".join(filter(None, (data.attrs["left_out"] for data in found)))
+        units = "; ".join(unit.name for unit in trunk.units)
+        notes = "; ".join(trunk.notes)
+        keep("conditioning", together.assign_attrs(left_out=left_out, units=units, notes=notes))
 
 
 def device_of(trunk: Trunk, x: Any) -> torch.device:

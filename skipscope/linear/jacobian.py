@@ -133,7 +133,7 @@ class Jacobian(Operator):
         if moved[1:].any():
             raise InputError(
                 f"{self.name} couples the samples of a batch (batch norm without running statistics?), so it has no "
-                "Jacobian per sample; give it running statistics, or measure one sample at a time"
+                "Jacobian per sample; give it running statistics"
             )
 
 

@@ -2,10 +2,11 @@
 
 from skipscope.measure.alignment import alignment
 from skipscope.measure.collapse import collapse
-from skipscope.measure.conditions import state_conditions, weight_conditions
+from skipscope.measure.conditioning import conditioning
 from skipscope.measure.curvature import curvature
 from skipscope.measure.law import law
 from skipscope.measure.profile import profile
+from skipscope.measure.sensitivity import layer_sensitivity, sensitivity
 from skipscope.measure.spectra import spectra
 from skipscope.measure.stability import stability
 from skipscope.measure.trajectories import trajectories
@@ -14,13 +15,14 @@ from skipscope.measure.verification import verification
 __all__ = [
     "alignment",
     "collapse",
+    "conditioning",
     "curvature",
     "law",
+    "layer_sensitivity",
     "profile",
+    "sensitivity",
     "spectra",
     "stability",
-    "state_conditions",
     "trajectories",
     "verification",
-    "weight_conditions",
 ]

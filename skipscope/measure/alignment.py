@@ -44,7 +44,15 @@ from skipscope.linear import Operator
 from skipscope.linear.memory import SHARE, free_bytes
 from skipscope.measure.coupling import repeated
 from skipscope.measure.pairs import WAYS, Member, Options, filled, frame, pairs
-from skipscope.measure.selection import Samples, Units, chosen_units, labels, point_of, sample_indices
+from skipscope.measure.selection import (
+    Samples,
+    Units,
+    chosen_units,
+    labels,
+    point_of,
+    refuse_batch_statistics,
+    sample_indices,
+)
 from skipscope.measure.spectra import Progress
 from skipscope.measure.triplets import ROUTES, Triplets, leading_triplets
 from skipscope.trace import Point, Trunk, Unit
@@ -102,6 +110,7 @@ def alignment(
     C = k if classes is None else classes
     options = Options(k, C, tail, tokens, grids, chance, route, tolerance, max_products, seed)
     _check(options, of)
+    refuse_batch_statistics(trunk.model)
     chosen = chosen_units(trunk, units)
     if not chosen:
         raise InputError("units=[] names no unit; leave it out for all")

@@ -48,6 +48,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError, TraceError
 from skipscope.linear.memory import free_bytes
 from skipscope.measure.features import Batches, Features, checked_classifier, checked_layers, found_classifier, placed
+from skipscope.measure.selection import refuse_batch_statistics
 from skipscope.trace import Trunk, trace
 from skipscope.trace.undisturbed import unwrapped
 
@@ -82,6 +83,7 @@ def collapse(
 
     if not isinstance(model, nn.Module):
         raise InputError(f"expected a torch.nn.Module as the model, got {type(model).__name__}")
+    refuse_batch_statistics(model)
     model, batches = unwrapped(model), Batches(data, batch, samples)
     features, notes = _features(model, batches, classifier, layers)
     measured, counts = _class_means(features, batches)

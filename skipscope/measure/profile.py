@@ -3,6 +3,8 @@
 state_rms            |h| / sqrt(n) of the unit's entry
 branch_over_skip     |F(h)| / |S(h)|
 cosine               <F(h), S(h)> / (|F(h)| |S(h)|)
+sum_zeros            entries of S(h) + F(h) that are exactly zero: a ReLU after the sum has the derivative 0 there by
+                     convention
 gradient_rms         |dL/dh| / sqrt(n) at the unit's entry
 jacobian_square      |J|_F^2 / n, the mean square of the unit's singular values, from random probes:
                      E |J z|^2 = |J|_F^2 for signs z; `jacobian_square_error` is the standard error of the mean
@@ -80,6 +82,7 @@ def _unit(
         "state_rms": rms(state),
         "branch_over_skip": branch.norm(dim=1) / skip.norm(dim=1),
         "cosine": (branch * skip).sum(1) / (branch.norm(dim=1) * skip.norm(dim=1)),
+        "sum_zeros": (branch + skip == 0).sum(1),
         "gradient_rms": missing if gradient is None else rms(by_sample(gradient, unit.batch_axis)),
         "jacobian_square": square,
         "jacobian_square_error": error,

@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.trace import Point, Span, Trunk, Unit
 
 Units = Sequence[int | str] | None  # names or indices; None for all
 Samples = int | Sequence[int] | None  # the first so many, or these; None for all
+
+
+def refuse_batch_statistics(model: nn.Module) -> None:
+    """A batch norm without running statistics takes those of the batch, in evaluation too."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.running_mean is None:
+            raise InputError(
+                f"{name or type(model).__name__} is a batch norm without running statistics: what one sample gives "
+                "depends on the others, so that nothing can be said of a sample; build it with track_running_stats=True"
+            )
 
 
 def chosen_units(trunk: Trunk, units: Units) -> list[Unit]:

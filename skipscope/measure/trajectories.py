@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.measure.selection import Samples, Units, chosen_units, point_of, sample_indices
+from skipscope.measure.selection import Samples, Units, chosen_units, point_of, refuse_batch_statistics, sample_indices
 from skipscope.numerics import seed_of
 from skipscope.spectrum.krylov import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
@@ -92,6 +92,7 @@ def trajectories(
 
     if units is not None and not list(units):
         raise InputError("units=[] names no unit; leave it out for all")
+    refuse_batch_statistics(trunk.model)
     point = point_of(trunk, x)
     indices = sample_indices(point.batch, samples)
     classes = _labels(labels, point.batch, indices)

@@ -15,17 +15,20 @@ status, in this order:
     finite
 
 eps is that of `precision`, by default the type of the computation: the entries are taken as they are. For data that
-were computed in float32, whose last bits are noise, give precision=torch.float32.
+were computed in float32, whose last bits are noise, give precision=torch.float32. max(m, n) is for the rounding of a
+decomposition; where only the entries are off, by eps each, no singular value moves by more than eps |A|_F, at most
+eps sqrt(min(m, n)) sigma_max. For the wide unfoldings of states give another factor, `size`.
 
-Cost: one dense SVD without vectors per mode that the reduction needs, 2 M m^2 operations for an m x M unfolding, M > m.
+Cost: per mode that the reduction needs, for an m x M unfolding, M > m, a QR decomposition of its transpose, 2 M m^2
+operations, and a dense SVD of the m x m triangle without vectors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, overload
+from dataclasses import dataclass, replace
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -33,13 +36,14 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
-from skipscope.spectrum.dense import svdvals
+from skipscope.spectrum.dense import svdvals, triangle
 
 Reduction = Literal["mode", "max", "global", "channel", "matrix"]
 Status = Literal["finite", "numerically infinite", "infinite", "overflow"]
 REDUCTIONS = ("mode", "max", "global", "channel", "matrix")
 SEVERITY: tuple[Status, ...] = ("finite", "numerically infinite", "infinite", "overflow")
 TYPES = (torch.float32, torch.float64)
+LONG = 2  # one side over the other, from where on a matrix is first made square
 LIMIT = 2**28  # entries of a matrix that is assembled: 16,384 x 16,384, 2 GiB in float64
 
 
@@ -62,6 +66,7 @@ class Condition:
     value: float
     status: Status
     rank: int | None  # of the mode whose condition is the worst; None after overflow
+    full_rank: int  # of that mode: min(m, n)
     zero_slices: tuple[int, ...]  # for every mode, how many of its slices are zero in every entry
     modes: tuple[Mode, ...]  # those that the reduction looks at; one for a matrix, whose two modes agree
     reduce: Reduction
@@ -69,11 +74,21 @@ class Condition:
     dtype: torch.dtype  # of the data
     computed_in: torch.dtype
     precision: torch.dtype  # whose eps decides rank and status
+    size: int | None  # what eps is multiplied by; None for the longer side of every unfolding
 
     @property
     def singular_values(self) -> dict[int, Tensor]:
         """By mode."""
         return {mode.mode: mode.singular_values for mode in self.modes}
+
+    def reduced(self, reduce: Reduction, channel: int = 0) -> Condition:
+        """Another reduction of the same modes' spectra; no decomposition is made again."""
+        wanted = _modes(len(self.shape), reduce, (), channel)
+        modes = self.modes if len(self.shape) == 2 else tuple(mode for mode in self.modes if mode.mode in wanted)
+        if not modes:
+            there = ", ".join(str(mode.mode) for mode in self.modes)
+            raise InputError(f"condition_number: {reduce} takes mode {wanted[0]}, there are the spectra of {there}")
+        return replace(self, modes=modes, reduce=reduce, **_number(modes, reduce, self.precision, self.size))
 
 
 @overload
@@ -86,6 +101,7 @@ def condition_number(
     batched: bool = ...,
     dtype: torch.dtype = ...,
     precision: torch.dtype | None = ...,
+    size: int | None = ...,
     limit: int = ...,
 ) -> list[Condition]: ...
 
@@ -100,6 +116,7 @@ def condition_number(
     batched: Literal[True],
     dtype: torch.dtype = ...,
     precision: torch.dtype | None = ...,
+    size: int | None = ...,
     limit: int = ...,
 ) -> list[Condition]: ...
 
@@ -114,6 +131,7 @@ def condition_number(
     batched: Literal[False] = ...,
     dtype: torch.dtype = ...,
     precision: torch.dtype | None = ...,
+    size: int | None = ...,
     limit: int = ...,
 ) -> Condition: ...
 
@@ -127,6 +145,7 @@ def condition_number(
     batched: bool = False,
     dtype: torch.dtype = torch.float64,
     precision: torch.dtype | None = None,
+    size: int | None = None,
     limit: int = LIMIT,
 ) -> Condition | list[Condition]:
     """The condition number of a matrix (m, n) or of a tensor of order 3 or more; of every sample of an operator or,
@@ -141,6 +160,7 @@ def condition_number(
         "matrix"   the matrix Cout x (Cin kh kw), which is mode 0
     For a matrix all of them agree.
 
+    size: what eps is multiplied by in rank and status, by default the longer side of the unfolding.
     An operator is assembled sample by sample in `dtype`; one of more than `limit` entries is refused.
     """
     if reduce not in REDUCTIONS:
@@ -160,9 +180,11 @@ def condition_number(
             f"{tuple(A.shape)}{' with batched=True' if batched else ''}"
         )
     modes = _modes(len(shape), reduce, leave_out, channel)
+    if size is not None and size < 1:
+        raise InputError(f"condition_number: expected size of at least 1, got {size}")
 
     def one(tensor: Tensor, data: torch.dtype) -> Condition:
-        return _condition(tensor.to(dtype), modes, reduce, data, precision)
+        return _condition(tensor.to(dtype), modes, reduce, data, precision, size)
 
     if isinstance(A, Tensor):
         tensor = A.detach()
@@ -221,27 +243,21 @@ def _modes(order: int, reduce: Reduction, leave_out: Sequence[int], channel: int
 
 
 def _condition(
-    tensor: Tensor, modes: tuple[int, ...], reduce: Reduction, data: torch.dtype, precision: torch.dtype
+    tensor: Tensor,
+    modes: tuple[int, ...],
+    reduce: Reduction,
+    data: torch.dtype,
+    precision: torch.dtype,
+    size: int | None,
 ) -> Condition:
-    eps = torch.finfo(precision).eps
+    axes = range(tensor.dim())
     nonzero = tensor != 0  # a NaN counts as an entry
-    zero_slices = tuple(int((~_unfold(nonzero, mode).any(1)).sum()) for mode in range(tensor.dim()))
+    zero_slices = tuple(int((~nonzero.any([axis for axis in axes if axis != mode])).sum()) for mode in axes)
     # The two unfoldings of a matrix are each other's transposes.
     looked_at = modes[:1] if tensor.dim() == 2 else modes
-    spectra = tuple(_mode(_unfold(tensor, mode), mode, eps) for mode in looked_at)
-    worst = max(spectra, key=lambda mode: (SEVERITY.index(mode.status), mode.value))
-    value, status, rank = max(mode.value for mode in spectra), worst.status, worst.rank
-    if status in ("infinite", "overflow"):
-        value = worst.value
-    elif reduce == "global" and len(spectra) > 1:
-        largest = max(float(mode.singular_values[0]) for mode in spectra)
-        narrowest = min(spectra, key=lambda mode: float(mode.singular_values[-1]))
-        smallest, rank = float(narrowest.singular_values[-1]), narrowest.rank
-        value, status = _ratio(largest, smallest, eps, max(max(mode.shape) for mode in spectra))
+    spectra = tuple(_mode(_unfold(tensor, mode), mode, precision, size) for mode in looked_at)
     return Condition(
-        value=value,
-        status=status,
-        rank=rank,
+        **_number(spectra, reduce, precision, size),
         zero_slices=zero_slices,
         modes=spectra,
         reduce=reduce,
@@ -249,30 +265,61 @@ def _condition(
         dtype=data,
         computed_in=tensor.dtype,
         precision=precision,
+        size=size,
     )
 
 
-def _mode(matrix: Tensor, mode: int, eps: float) -> Mode:
+def _number(spectra: Sequence[Mode], reduce: Reduction, precision: torch.dtype, size: int | None) -> dict[str, Any]:
+    """One number from the modes' spectra, with the rank of the mode that decides."""
+    deciding = max(spectra, key=lambda mode: (SEVERITY.index(mode.status), mode.value))
+    value, status = max(mode.value for mode in spectra), deciding.status
+    if status in ("infinite", "overflow"):
+        value = deciding.value
+    elif reduce == "global" and len(spectra) > 1:
+        largest = max(float(mode.singular_values[0]) for mode in spectra)
+        deciding = min(spectra, key=lambda mode: float(mode.singular_values[-1]))
+        longest = size or max(max(mode.shape) for mode in spectra)
+        value, status = _ratio(largest, float(deciding.singular_values[-1]), torch.finfo(precision).eps * longest)
+    return {"value": value, "status": status, "rank": deciding.rank, "full_rank": min(deciding.shape)}
+
+
+def _mode(matrix: Tensor, mode: int, precision: torch.dtype, size: int | None) -> Mode:
     """The condition of an unfolding, (m, n)."""
     shape = (matrix.shape[0], matrix.shape[1])
     if not matrix.isfinite().all():
         return Mode(mode, shape, math.nan, "overflow", None, matrix.new_empty(0).cpu())
-    rows, columns = (matrix != 0).any(1), (matrix != 0).any(0)
+    nonzero = matrix != 0
+    rows, columns = nonzero.any(1), nonzero.any(0)
     values = matrix.new_zeros(min(shape))
     kept = min(int(rows.sum()), int(columns.sum()))
     if kept:
-        values[:kept] = svdvals(matrix[rows][:, columns])
+        matrix = matrix if rows.all() and columns.all() else matrix[rows][:, columns]
+        values[:kept] = svdvals(_compressed(matrix))
     values = values.cpu()
-    rank = int((values > max(shape) * eps * values[0]).sum())
-    value, status = _ratio(float(values[0]), float(values[-1]), eps, max(shape))
+    value, status, rank = condition_of(values, precision, size or max(shape))
     return Mode(mode, shape, value, status, rank, values)
 
 
-def _ratio(largest: float, smallest: float, eps: float, size: int) -> tuple[float, Status]:
+def _compressed(matrix: Tensor) -> Tensor:
+    """A square matrix with the singular values of a long one: several times quicker than its own decomposition."""
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
+    return triangle(tall) if tall.shape[0] > LONG * tall.shape[1] else matrix
+
+
+def condition_of(values: Tensor, precision: torch.dtype, size: int) -> tuple[float, Status, int]:
+    """kappa, its status and the numerical rank from all singular values, in any order; a value that counts as zero is
+    at most eps size sigma_max."""
+    largest, smallest = float(values.max()), float(values.min())
+    tolerance = torch.finfo(precision).eps * size
+    rank = int((values > tolerance * largest).sum())
+    return *_ratio(largest, smallest, tolerance), rank
+
+
+def _ratio(largest: float, smallest: float, tolerance: float) -> tuple[float, Status]:
     if smallest == 0:
         return math.inf, "infinite"
     value = largest / smallest
-    return value, "numerically infinite" if value >= 1 / (eps * size) else "finite"
+    return value, "numerically infinite" if value >= 1 / tolerance else "finite"
 
 
 def _unfold(tensor: Tensor, mode: int) -> Tensor:

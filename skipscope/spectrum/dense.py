@@ -25,6 +25,13 @@ def thin_svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return U, S, Vt
 
 
+def triangle(rows: Tensor, above: Tensor | None = None) -> Tensor:
+    """R of A = Q R, which has the singular values of A, small ones too (A^T A would lose them); A is `rows`, or `above`
+    with `rows` below it, so that a tall matrix can be had block by block. Columns of zeros stay exactly zero."""
+    stacked = rows if above is None else torch.cat([above, rows])
+    return torch.linalg.qr(stacked, mode="r").R if stacked.shape[0] > stacked.shape[1] else stacked
+
+
 def _placed(matrix: Tensor) -> Tensor:
     return matrix.cpu() if min(matrix.shape[-2:]) <= SMALL else matrix
 

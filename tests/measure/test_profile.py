@@ -37,6 +37,17 @@ def test_numbers_are_those_of_the_definitions() -> None:
         shares = squares / squares.sum()
         assert float(row["effective_rank"]) == pytest.approx(float(torch.exp(-(shares * shares.log()).sum())))
         h = model[i](h)
+    assert (data["sum_zeros"] == 0).all()
+
+
+def test_sums_that_are_exactly_zero_are_counted() -> None:
+    branch = nn.Linear(D, D, bias=False)
+    nn.init.eye_(branch.weight)
+    with torch.no_grad():
+        branch.weight[0, 0] = branch.weight[1, 1] = -1
+    model, x = nn.Sequential(Residual(branch), nn.ReLU()), torch.rand(3, D) + 1
+    x[2, 2] = 0
+    assert ss.profile(ss.trace(model, x), x)["sum_zeros"].values.tolist() == [[2, 2, 3]]
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.units])

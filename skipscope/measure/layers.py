@@ -1,0 +1,175 @@
+"""The layers of a model as they are called: modules with a weight of two dimensions or more of their own.
+
+A layer's state is what enters it, so that an activation that is written as a function is seen after it has acted. A
+second call of a module is a layer of its own, `name#2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.utils import _pytree as pytree
+
+from skipscope.errors import InputError
+from skipscope.trace.inputs import Inputs
+from skipscope.trace.undisturbed import undisturbed
+
+OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One call of a module."""
+
+    name: str  # the module's path, with #2 for its second call
+    path: str
+    module: nn.Module
+
+    @property
+    def kind(self) -> str:
+        return type(self.module).__name__
+
+    def channel(self, order: int) -> int:
+        """The axis of units or channels in a tensor of so many axes that enters or leaves it."""
+        if isinstance(self.module, _ConvNd):
+            return max(order - self.module.weight.dim() + 1, 0)
+        return order - 1
+
+
+class Chosen:
+    """Names or patterns such as `stage1.*`; None for all. Each has to match something."""
+
+    def __init__(self, patterns: str | Sequence[str] | None) -> None:
+        self.patterns = [patterns] if isinstance(patterns, str) else patterns and list(patterns)
+        if self.patterns is not None and not (self.patterns and all(isinstance(p, str) for p in self.patterns)):
+            raise InputError(f"layers={patterns!r}: expected names or patterns such as 'stage1.*'")
+        self._used: set[str] = set()
+
+    def __contains__(self, names: object) -> bool:
+        """names: under which something may be meant."""
+        if self.patterns is None:
+            return True
+        assert isinstance(names, tuple)
+        found = {pattern for pattern in self.patterns if any(fnmatchcase(name, pattern) for name in names)}
+        self._used |= found
+        return bool(found)
+
+    def check(self, known: Sequence[str]) -> None:
+        unused = [pattern for pattern in self.patterns or () if pattern not in self._used]
+        if unused:
+            shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+            raise InputError(f"layers: {unused[0]!r} matches no layer and no weight; there are {shown or 'none'}")
+
+
+Entered = Callable[[Layer, Tensor | None], None]  # None: no floating-point tensor enters it
+Left = Callable[[Layer, Tensor], None]
+
+
+def modules_with_weights(model: nn.Module) -> dict[str, nn.Module]:
+    """By path. The model itself is one only where it has no parts, under the name of its class."""
+    found = {path: module for path, module in model.named_modules() if path and _has_weight(module)}
+    if not found and next(model.children(), None) is None and _has_weight(model):
+        return {type(model).__name__: model}
+    return found
+
+
+@contextmanager
+def undisturbed_run(model: nn.Module, *, gradients: bool = False, batch_statistics: bool = False) -> Iterator[None]:
+    """Evaluation mode, everything put back; with `batch_statistics` batch norms normalise as in training, and their
+    running statistics stay as they are."""
+    with undisturbed(model), torch.set_grad_enabled(gradients):
+        if not batch_statistics:
+            yield
+            return
+        with _batch_statistics(model):
+            yield
+
+
+def run(model: nn.Module, inputs: Inputs, entered: Entered, left: Left | None = None) -> Any:
+    """The model's output; `entered` is called with every layer's state, `left` with what it returns, which has a
+    gradient also where all weights are frozen."""
+    with _listening(model, entered, left):
+        return model(*inputs.args, **inputs.kwargs)
+
+
+def main_tensor(values: Any) -> Tensor | None:
+    """The first floating-point tensor of arguments or outputs."""
+    leaves = pytree.tree_leaves(values)
+    return next((leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()), None)
+
+
+def sample_axis(shape: Sequence[int], batch: int, axis: int) -> int:
+    """Where the samples are: at `axis`, or along the first other axis of their number, or folded into the first."""
+    if len(shape) > axis and shape[axis] == batch:
+        return axis
+    return next((place for place, size in enumerate(shape) if size == batch), 0)
+
+
+def _has_weight(module: nn.Module) -> bool:
+    if isinstance(module, nn.ParameterList | nn.ParameterDict):
+        return False
+    if any(weight.dim() >= 2 for weight in module.parameters(recurse=False)):
+        return True
+    return "weight" in getattr(module, "parametrizations", {}) and module.weight.dim() >= 2  # type: ignore[operator]
+
+
+@contextmanager
+def _listening(model: nn.Module, entered: Entered, left: Left | None) -> Iterator[None]:
+    calls: dict[str, int] = {}
+
+    def before(path: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            calls[path] = calls.get(path, 0) + 1
+            entered(_called(path, calls[path], module), main_tensor((args, kwargs)))
+
+        return hook
+
+    def after(path: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+            if not isinstance(output, Tensor) or not output.is_floating_point():
+                return None
+            if not output.requires_grad:
+                output = output.detach().requires_grad_()
+            assert left is not None
+            left(_called(path, calls[path], module), output)
+            return output.clone()  # later code may change it in place
+
+        return hook
+
+    handles = []
+    try:
+        for path, module in modules_with_weights(model).items():
+            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
+            if left is not None:
+                handles.append(module.register_forward_hook(after(path)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _called(path: str, call: int, module: nn.Module) -> Layer:
+    return Layer(path if call == 1 else f"{path}#{call}", path, module)
+
+
+@contextmanager
+def _batch_statistics(model: nn.Module) -> Iterator[None]:
+    """The running statistics are put aside, so that it is copies of them that move."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    aside = [dict(norm._buffers) for norm in norms]
+    try:
+        for norm, buffers in zip(norms, aside, strict=True):
+            norm.training = True
+            norm._buffers.update({name: None if value is None else value.clone() for name, value in buffers.items()})
+        yield
+    finally:
+        for norm, buffers in zip(norms, aside, strict=True):
+            norm._buffers.update(buffers)
