@@ -45,7 +45,7 @@ def figures(result: ss.Result) -> dict[str, Callable[[], Any]]:
         "law": lambda: ss.plot.law({name: result[f"law-{name}"] for name in ("as-trained", "raised")}),
         "growth": lambda: ss.plot.growth(result["stability-residual"]),
         "prediction": lambda: ss.plot.prediction(result["stability-residual"]),
-        "conditions": lambda: ss.plot.conditions(result["weight_conditions-residual"]),
+        "conditioning": lambda: ss.plot.conditioning({name: result[f"conditioning-{name}"] for name in both}),
         "training": lambda: ss.plot.training({name: result[f"history-{name}"] for name in both}),
     }
 

@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skipscope import plot
+    from skipscope.check import Forecast, check
     from skipscope.errors import InputError, SkipscopeError, TraceError
     from skipscope.inspection import Result, inspect, load
     from skipscope.linear import Dense, Hessian, Jacobian, Operator, verify
-    from skipscope.measure import alignment, collapse, curvature, law, profile, spectra, stability, trajectories
+    from skipscope.measure import (
+        alignment,
+        collapse,
+        conditioning,
+        curvature,
+        law,
+        profile,
+        spectra,
+        stability,
+        trajectories,
+    )
     from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
     from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
 
@@ -22,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Dense",
+    "Forecast",
     "Hessian",
     "InputError",
     "Jacobian",
@@ -36,8 +48,10 @@ __all__ = [
     "Trunk",
     "Unit",
     "alignment",
+    "check",
     "collapse",
     "condition_number",
+    "conditioning",
     "curvature",
     "eigs",
     "inertia",
@@ -61,10 +75,11 @@ _MODULES = {"plot": "skipscope.plot"}  # public names that are modules themselve
 _HOMES = {
     name: f"skipscope.{home}"
     for home, names in {
+        "check": "Forecast check",
         "errors": "InputError SkipscopeError TraceError",
         "inspection": "Result inspect load",
         "linear": "Dense Hessian Jacobian Operator verify",
-        "measure": "alignment collapse curvature law profile spectra stability trajectories",
+        "measure": "alignment collapse conditioning curvature law profile spectra stability trajectories",
         "spectrum": "condition_number eigs inertia plan singular_values spectral_density svd",
         "trace": "Point Segment Span Stage Trunk Unit trace",
     }.items()

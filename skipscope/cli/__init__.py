@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from skipscope import __version__
+from skipscope.cli.check import check
 from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
 from skipscope.cli.report import report
@@ -25,7 +26,7 @@ from skipscope.errors import InputError, SkipscopeError
 EPILOG = """\b
 Exit codes:
   0    done
-  1    a claim is not reproduced, with --strict
+  1    a claim is not reproduced, or a model is not expected to train, with --strict
   2    bad input: the line on standard error says what was expected
   70   a bug, with its traceback
   130  interrupted
@@ -38,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for each in (demo, units, inspect, train, report):
+for each in (demo, units, check, inspect, train, report):
     app.command()(each)
 app.add_typer(study, name="study")
 

@@ -22,6 +22,7 @@ from skipscope.studies.b.shortcuts import SHORTCUT_DEPTHS
 from skipscope.studies.b.theorem1 import THEOREM1
 from skipscope.studies.b.theorem2 import THEOREM2
 from skipscope.studies.c.claims import CLAIMS as C
+from skipscope.studies.c.theorems import THEOREMS
 from skipscope.studies.d.claims import CLAIMS as D
 from skipscope.studies.d.law import LAW
 from skipscope.studies.d.noise import NOISE
@@ -47,6 +48,7 @@ STUDIES: tuple[Study, ...] = (
     LEARNING,
     NORMS,
     SHORTCUT_DEPTHS,
+    THEOREMS,
     VERIFY,
     LAW,
     SPECTRA,

@@ -199,15 +199,16 @@ def test_a_legend_answers_to_the_keyboard(opened: Opened) -> None:
 def test_infinite_numbers_are_words_in_the_csv(browser: Any, tmp_path: Path) -> None:
     data = xarray.Dataset(
         {
-            "condition": ("state", [3.0, numpy.inf]),
-            "condition_status": ("state", ["finite", "infinite"]),
-            "condition_rank": ("state", [4, 3]),
+            "weight_condition": (("weight", "reduction"), [[3.0, 3.0], [numpy.inf, numpy.inf]]),
+            "weight_status": (("weight", "reduction"), [["finite"] * 2, ["infinite"] * 2]),
+            "weight_rank": (("weight", "reduction"), [[4, 4], [3, 3]]),
+            "weight_full_rank": (("weight", "reduction"), [[4, 4], [4, 4]]),
         },
-        {"state": ["a", "exit of a"]},
-        {"measure": "state_conditions"},
+        {"weight": ["a", "b"], "weight_shape": ("weight", ["4 x 4"] * 2), "reduction": ["max", "matrix"]},
+        {"measure": "conditioning"},
     )
     with RunFolder(tmp_path / "run", "study") as run:
-        run.write_dataset("states", data)
+        run.write_dataset("conditioning", data)
     opened = Opened(browser, write_report(tmp_path / "run"))
     rows = downloaded(opened.page, opened.page.locator("figure button.csv"))
     assert [row[3] for row in rows[1:]] == ["3", "", "infinite"]

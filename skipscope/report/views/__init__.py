@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from skipscope.errors import InputError
 from skipscope.report.views.alignment import alignment_view
 from skipscope.report.views.collapse import collapse_view
-from skipscope.report.views.conditions import state_conditions_view, weight_conditions_view
+from skipscope.report.views.conditioning import conditioning_view
 from skipscope.report.views.curvature import curvature_view
 from skipscope.report.views.emergence import collapse_along_view, emergence_view
+from skipscope.report.views.histograms import histograms_view
 from skipscope.report.views.history import history_view
 from skipscope.report.views.law import law_view
+from skipscope.report.views.layer_conditions import gradient_ranks_view, layer_conditions_view
 from skipscope.report.views.leading import leading_view
 from skipscope.report.views.noise import noise_view
 from skipscope.report.views.profile import profile_view
@@ -27,7 +29,9 @@ from skipscope.report.views.spectra import spectra_view
 from skipscope.report.views.stability import stability_view
 from skipscope.report.views.theory import small_weights_view, zero_weights_view
 from skipscope.report.views.theory_a import straight_lines_view, unconstrained_jacobians_view
+from skipscope.report.views.theory_c import products_view
 from skipscope.report.views.trajectories import trajectories_view
+from skipscope.report.views.twins import drift_view, generalisation_view, twins_view
 from skipscope.report.views.verification import verification_view
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
 
@@ -51,13 +55,19 @@ VIEWS: dict[str, tuple[str, Callable[[Mapping[str, xarray.Dataset]], View]]] = {
     "scaling": ("Scaled skips", scaling_view),
     "noise": ("Weights mixed with noise", noise_view),
     "verification": ("Tests of the linearisation", verification_view),
-    "weight_conditions": ("Conditioning of the weights", weight_conditions_view),
-    "state_conditions": ("Conditioning of the states", state_conditions_view),
+    "conditioning": ("Conditioning", conditioning_view),
     "curvature": ("Curvature", curvature_view),
+    "twins": ("Networks with and without skips", twins_view),
+    "generalisation": ("Conditioning and generalisation", generalisation_view),
+    "drift": ("DiracNets", drift_view),
+    "layer_conditions": ("Condition numbers of trained networks", layer_conditions_view),
+    "gradient_ranks": ("Ranks of errors and gradients", gradient_ranks_view),
+    "distributions": ("Activations, weights and gradients", histograms_view),
     "theory_straight_lines": ("Aligned Jacobians and straight lines", straight_lines_view),
     "theory_unconstrained_jacobians": ("Free Jacobians", unconstrained_jacobians_view),
     "theory_zero_weights": ("The loss at zero weights", zero_weights_view),
     "theory_small_weights": ("Small weights that interpolate", small_weights_view),
+    "theory_products": ("Products of many weights", products_view),
     "shortcut_initial": ("Hessians before training", initial_view),
     "shortcut_dynamics": ("Hessians along training", dynamics_view),
     "shortcut_epochs": ("Index and gradient along training", epochs_view),

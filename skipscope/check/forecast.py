@@ -1,0 +1,87 @@
+"""What a check found, in plain words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skipscope.check.rules import RULES, Rule
+from skipscope.report import Table
+
+if TYPE_CHECKING:
+    import xarray
+
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken rule, or a state that is not finite (then without a number)."""
+
+    name: str
+    sentence: str
+    remedies: tuple[str, ...]
+    value: float | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """signals: the numbers that the rules look at. layers: the profile they come from. notes: what was measured."""
+
+    findings: tuple[Finding, ...]
+    signals: Mapping[str, float]
+    layers: xarray.Dataset
+    notes: tuple[str, ...]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the network is expected to train: nothing was found."""
+        return not self.findings
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "trains": self.trains,
+            "findings": [vars(finding) for finding in self.findings],
+            "signals": dict(self.signals),
+            "rules": [
+                {
+                    "name": rule.name,
+                    "signal": rule.signal,
+                    "broken": "above" if rule.above else "below",
+                    "threshold": rule.threshold,
+                }
+                for rule in RULES
+            ],
+            "layers": self.layers.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        said = "Expected to train." if self.trains else "Not expected to train."
+        found = [
+            textwrap.fill(
+                f"{finding.sentence} Remedies: {'; '.join(finding.remedies)}.",
+                WIDTH,
+                initial_indent="- ",
+                subsequent_indent="  ",
+            )
+            for finding in self.findings
+        ]
+        notes = [textwrap.fill(note, WIDTH) for note in self.notes]
+        return "\n\n".join(["\n".join([said, *found]), str(self._table()), "\n".join(notes)])
+
+    def _table(self) -> Table:
+        rows = [
+            (rule.question, rule.shown(self.signals[rule.signal]), _limit(rule), self._mark(rule)) for rule in RULES
+        ]
+        return Table("Signals", ("question", "measured", "expected", ""), rows)
+
+    def _mark(self, rule: Rule) -> str:
+        return "broken" if rule.broken(self.signals) else ""
+
+
+def _limit(rule: Rule) -> str:
+    return f"{'at most' if rule.above else 'at least'} {rule.shown(rule.threshold)}"

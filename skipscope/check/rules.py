@@ -1,0 +1,143 @@
+"""From signals to words: each rule has one threshold, and a network is expected to fail where one is broken.
+
+The thresholds come from one half of the networks of `benchmarks/check.py` and are right as often on the other half as
+`docs/check.md` says: small networks on the digits, trained by gradient descent with momentum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BEFORE_OTHERS = "skip connections around blocks"
+SMALLER_BRANCH = "a factor below 1 on every branch (0.1, or 1 over the number of blocks)"
+ZERO_BRANCH = "branches that start at zero (the scale of their last norm)"
+NORM = "normalisation after every layer"
+VARIANCE = "initial weights that keep the variance (He's for ReLU, orthogonal ones)"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Broken where the signal is above (or below) the threshold. factor: shown as ten to its power."""
+
+    name: str
+    signal: str
+    above: bool
+    threshold: float
+    factor: bool
+    question: str  # that it answers
+    found: str  # when it is broken, with {value} and {threshold}
+    remedies: tuple[str, ...]
+
+    def broken(self, signals: Mapping[str, float]) -> bool:
+        """A signal that cannot be measured breaks nothing."""
+        value = signals[self.signal]
+        return not math.isnan(value) and (value > self.threshold if self.above else value < self.threshold)
+
+    def shown(self, value: float) -> str:
+        if math.isnan(value):
+            return "-"
+        return f"{10**value:.2g}" if self.factor else f"{value:.2g}"
+
+    def sentence(self, value: float) -> str:
+        return self.found.format(value=self.shown(value), threshold=self.shown(self.threshold))
+
+
+RULES = (
+    Rule(
+        "states grow",
+        "growth",
+        True,
+        2.0,
+        True,
+        "how much larger is the last state than the first?",
+        "The states grow: the last is {value} times as large as the first (threshold {threshold}). The first steps "
+        "throw the weights out of range.",
+        (SMALLER_BRANCH, ZERO_BRANCH, NORM),
+    ),
+    Rule(
+        "states vanish",
+        "growth",
+        False,
+        -3.0,
+        True,
+        "how much of the first state's size is left at the last?",
+        "The states vanish: the last is {value} times as large as the first (threshold {threshold}).",
+        (VARIANCE, NORM, BEFORE_OTHERS),
+    ),
+    Rule(
+        "samples look alike",
+        "contrast",
+        False,
+        -1.5,
+        True,
+        "do samples still differ at the last layer?",
+        "Information does not survive: the share of the state that differs between samples is {value} times what it "
+        "was at the input (threshold {threshold}).",
+        (BEFORE_OTHERS, NORM, VARIANCE),
+    ),
+    Rule(
+        "representation collapses",
+        "rank",
+        False,
+        0.12,
+        False,
+        "in how many directions do samples differ at the last layer, over those at the first?",
+        "Information does not survive: samples differ at the last layer in {value} times as many directions as at the "
+        "first (effective rank; threshold {threshold}).",
+        (BEFORE_OTHERS, SMALLER_BRANCH, VARIANCE),
+    ),
+    Rule(
+        "gradients explode",
+        "gradient_growth",
+        True,
+        2.0,
+        True,
+        "how much larger do gradients come back?",
+        "Gradients explode: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
+        (BEFORE_OTHERS, SMALLER_BRANCH),
+    ),
+    Rule(
+        "gradients vanish",
+        "gradient_growth",
+        False,
+        -3.0,
+        True,
+        "how much of the gradient comes back?",
+        "Gradients vanish: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
+        (VARIANCE, NORM, BEFORE_OTHERS),
+    ),
+    Rule(
+        "neighbours are torn apart",
+        "sensitivity",
+        True,
+        2.0,
+        True,
+        "how much faster do neighbours part than strangers?",
+        "Gradients are shattered: a small change of the input grows {value} times as much as the distance between "
+        "samples (threshold {threshold}).",
+        (BEFORE_OTHERS, SMALLER_BRANCH),
+    ),
+    Rule(
+        "gradients are of one kind",
+        "gradient_rank",
+        False,
+        0.35,
+        False,
+        "in how many directions do gradients come back, over those that were sent?",
+        "Gradients that come back point the same way: their effective rank is {value} times what was sent (threshold "
+        "{threshold}). The Jacobian from the first to the last layer is badly conditioned.",
+        (BEFORE_OTHERS, SMALLER_BRANCH, "orthogonal initial weights"),
+    ),
+    Rule(
+        "loss starts high",
+        "loss",
+        True,
+        6.0,
+        False,
+        "how large is the loss before training, over that of a guess?",
+        "The loss starts at {value} times that of a guess (threshold {threshold}).",
+        (SMALLER_BRANCH, NORM, "a last layer with small initial weights"),
+    ),
+)

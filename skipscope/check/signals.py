@@ -1,0 +1,164 @@
+"""What a check measures: a profile of the states, layer by layer, and one number for each question.
+
+With h_0 the first state, h_L the last (what enters the last layer), B samples, J the Jacobian of h_L by h_0:
+
+growth            log10 of RMS(h_L) / RMS(h_0)
+contrast          log10 of s_L / s_0; s: the share of a state's energy that differs between samples,
+                  1 - |mean of h|^2 / mean of |h|^2. A network that maps all inputs to one direction loses it
+rank              r_L / r_0; r: exp(entropy) of the squared singular values of the centred states, from 1 to B - 1
+gradient_growth   log10 of RMS(g_0) / RMS(g_L), g = dF/dh for random linear functionals F of h_L
+sensitivity       log10 of |J|_rms d_0 / d_L; |J|_rms: the root mean square gain of a small change of h_0, by the same
+                  functionals; d: the RMS of a state's deviation from its mean over the samples. Above 0, what lies
+                  close together is torn apart: gradients of neighbouring samples have nothing in common
+gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBES random u, the mean over the samples,
+                  from 1 to PROBES: near 1 the gradients that come back all point the same way
+loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
+                  C classes: a float tensor (B, C)
+
+Numbers below the smallest of float32 count as that, so that logarithms are finite. Cost: PROBES + 1 passes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from skipscope.check.states import Pass, State, floats, training_pass
+from skipscope.errors import InputError
+from skipscope.measure.states import effective_rank
+from skipscope.numerics import seed_of
+
+if TYPE_CHECKING:
+    import xarray
+
+PROBES = 8
+SMALLEST = 1.4e-45  # of float32
+SAME = 1e-20  # a share of the energy that rounding leaves between equal samples
+
+
+@dataclass(frozen=True)
+class Measured:
+    """signals: by name, NaN where one cannot be measured. layers: the profile. not_finite: the first such state."""
+
+    signals: dict[str, float]
+    layers: xarray.Dataset
+    not_finite: str = ""
+
+
+def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
+    with training_pass(model, x) as run:
+        bad = [state.layer for state in run.states if not state.tensor.isfinite().all()]
+        bad += ["the output"] * any(not t.isfinite().all() for t in floats(run.output))
+        profiles = [_profile(run, state) for state in run.states]
+        first = _follow_back(run, profiles, seed)
+        loss = _loss(run, seed)
+    if profiles[first]["contrast"] < SAME:
+        raise InputError(f"check: expected samples that differ, got {run.batch} that are the same")
+    signals = {**_signals(profiles[first], profiles[-1]), "loss": loss}
+    return Measured(signals, _dataset(run, profiles, seed), bad[0] if bad else "")
+
+
+def _profile(run: Pass, state: State) -> dict[str, float]:
+    """The numbers of one state; `size` is that of one sample's part."""
+    found = {
+        "size": state.tensor.numel() / run.batch,
+        "rms": _rms(state.tensor),
+        **dict.fromkeys(("contrast", "deviation", "rank", "gradient_rms", "gradient_rank"), math.nan),
+    }
+    if state.axis is None or not state.tensor.isfinite().all():
+        return found
+    rows = state.by_sample(state.tensor, run.batch)
+    centred = rows - rows.mean(0)
+    energy = float(rows.square().sum())
+    found["contrast"] = float(centred.square().sum()) / energy if energy else 0.0
+    found["deviation"] = _rms(centred)
+    found["rank"] = _rank(centred)
+    return found
+
+
+def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> int:
+    """Put gradients of random functionals of the last state into the profiles; the number of the first state that the
+    last one depends on."""
+    generator = torch.Generator("cpu").manual_seed(seed_of("functionals", seed))
+    tensors = [state.tensor for state in run.states]
+    squares: list[list[float]] = [[] for _ in tensors]
+    ends: dict[int, list[Tensor]] = {}  # gradients of whole states are kept of the first and the last alone
+    for _ in range(PROBES):
+        direction = torch.randn(tensors[-1].shape, generator=generator, dtype=torch.float64, device="cpu")
+        found = torch.autograd.grad(
+            tensors[-1], tensors, direction.to(tensors[-1]), retain_graph=True, allow_unused=True
+        )
+        reached = [index for index, gradient in enumerate(found) if gradient is not None]
+        for index in reached:
+            squares[index].append(_rms(found[index]) ** 2)
+        for index in (reached[0], reached[-1]):
+            ends.setdefault(index, []).append(found[index])
+    for profile, each in zip(profiles, squares, strict=True):
+        profile["gradient_rms"] = (sum(each) / PROBES) ** 0.5 if each else math.nan
+    for index, gradients in ends.items():
+        state = run.states[index]
+        if state.axis is not None and all(bool(gradient.isfinite().all()) for gradient in gradients):
+            rows = torch.stack([state.by_sample(gradient, run.batch) for gradient in gradients], 1)  # B, PROBES, n
+            profiles[index]["gradient_rank"] = sum(map(_rank, rows)) / run.batch
+    return min(ends)
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(tensor.detach().double().square().mean().sqrt())
+
+
+def _rank(rows: Tensor) -> float:
+    return float(effective_rank(rows)) if bool(rows.any()) else 0.0
+
+
+def _signals(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
+    gradients = first["gradient_rms"] / last["gradient_rms"]
+    gain = gradients * (first["size"] / last["size"]) ** 0.5
+    return {
+        "growth": _log_ratio(last["rms"], first["rms"]),
+        "contrast": _log_ratio(last["contrast"], first["contrast"]),
+        "rank": last["rank"] / first["rank"] if first["rank"] else math.nan,
+        "gradient_growth": _log_ratio(gradients, 1.0),
+        "sensitivity": _log_ratio(gain * first["deviation"], last["deviation"]),
+        "gradient_rank": first["gradient_rank"] / last["gradient_rank"],
+    }
+
+
+def _log_ratio(above: float, below: float) -> float:
+    if math.isnan(above) or math.isnan(below) or math.isinf(above) or math.isinf(below):
+        return math.nan
+    return math.log10(max(above, SMALLEST)) - math.log10(max(below, SMALLEST))
+
+
+def _loss(run: Pass, seed: int) -> float:
+    scores = next(iter(floats(run.output)), None)
+    if scores is None or scores.dim() != 2 or scores.shape[0] != run.batch or scores.shape[1] < 2:
+        return math.nan
+    classes = scores.shape[1]
+    generator = torch.Generator("cpu").manual_seed(seed_of("labels", seed))
+    labels = torch.randint(classes, (run.batch,), generator=generator, device="cpu").to(scores.device)
+    return float(F.cross_entropy(scores.detach().double(), labels)) / math.log(classes)
+
+
+def _dataset(run: Pass, profiles: list[dict[str, float]], seed: int) -> xarray.Dataset:
+    import numpy
+    import xarray
+
+    columns = ("rms", "contrast", "rank", "gradient_rms")
+    return xarray.Dataset(
+        {name: ("layer", numpy.array([profile[name] for profile in profiles])) for name in columns},
+        coords={"layer": [state.layer for state in run.states]},
+        attrs={
+            "measure": "check",
+            "mode": "batch norms as in training, dropout off",
+            "gradient": "of random linear functionals of the last state",
+            "samples": run.batch,
+            "probes": PROBES,
+            "seed": seed,
+        },
+    )

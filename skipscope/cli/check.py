@@ -1,0 +1,74 @@
+"""`skipscope check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from skipscope.cli.options import (
+    Data,
+    Device,
+    Dtype,
+    InputShape,
+    Json,
+    Model,
+    Normalise,
+    Out,
+    Samples,
+    Seed,
+    Weights,
+    document,
+    source_of,
+)
+from skipscope.cli.talk import CLAIM_FAILED, command, talk
+
+
+@command
+def check(
+    model: Model,
+    weights: Weights = None,
+    data: Data = None,
+    normalise: Normalise = "default",
+    input_shape: InputShape = None,
+    samples: Samples = 32,
+    device: Device = "cpu",
+    dtype: Dtype = None,
+    seed: Seed = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if it is not expected to train.")] = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Will it train? A check of the initial weights, without training.
+
+    Example: skipscope check skipscope:plainnet44-digits --data digits --strict
+    """
+    source = source_of(
+        model,
+        weights,
+        data,
+        input_shape,
+        None,
+        device,
+        dtype,
+        seed,
+        weights_needed=True,
+        samples=samples,
+        normalise=normalise,
+    )
+    with talk.step("checking"):
+        from skipscope.check import check as forecast_of
+
+        forecast = forecast_of(source.model, source.batch, seed=seed)
+    written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **forecast.to_dict()})
+    if out is not None:
+        from skipscope.runs import write_whole
+
+        write_whole(out / "check.json", lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
+    about = "initial weights, before training" if source.random_weights else "the weights given, not a fresh start"
+    talk.result(written if as_json else f"{source}: {about}\n\n{forecast}")
+    if out is not None:
+        talk.say(f"wrote {out / 'check.json'}")
+    if strict and not forecast.trains:
+        talk.say(f"not expected to train: {', '.join(finding.name for finding in forecast.findings)}")
+        raise typer.Exit(CLAIM_FAILED)

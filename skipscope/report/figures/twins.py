@@ -1,0 +1,196 @@
+"""PlainNet, ResNet and their kin, trained alike: the accuracies that they reach, and how they come there.
+
+One colour a network, thin lines a seed. A network is shown at its own best learning rate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
+
+if TYPE_CHECKING:
+    import xarray
+
+KNOWN = ("PlainNet", "ResNet", "ResNeXt", "DiracNet")  # look the same in all figures
+ACCURACIES = {"train": "train accuracy", "test": "test accuracy"}
+ALONG = {"loss": "training loss", "train_accuracy_along": "train accuracy", "test_accuracy_along": "test accuracy"}
+ONE, SEVERAL = 2.0, 1.1  # widths of lines: of one seed, of several
+CHANCE = {"color": GREY, "width": 1, "dash": "dot"}
+SAME_RATE = 1e-6  # relative
+ROW = 30  # height of a network
+
+
+def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
+    """Train and test accuracies at the best learning rate, a row a network: a point a seed, a star for the paper's.
+
+    cases: by title, of the studies of paper C. Grey bars are chance; a cross at 0 is a seed that diverged at all rates.
+    """
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, 2, subplot_titles=list(ACCURACIES.values()), shared_yaxes=True, horizontal_spacing=0.04)
+    rows: list[tuple[str, str, str]] = []  # title, network, colour; a title has a row of its own above its networks
+    for title, data in cases.items():
+        looks = places(names_of(data, "network"))
+        rows += [(title, "", "")] + [(title, name, COLOURS[look % len(COLOURS)]) for name, look in looks.items()]
+    for column, key in enumerate(ACCURACIES):
+        here = {"row": 1, "col": column + 1, "showlegend": column == 0}
+        best = {title: at_best(data, key) for title, data in cases.items()}
+        paper = {title: in_paper(data, key) for title, data in cases.items()}
+        chance, seeds, stars, lost = [], [], [], []
+        for place, (title, name, colour) in enumerate(rows):
+            if not name:
+                continue
+            chance.append(_Mark(float(cases[title].attrs["chance"]), place, f"{name}, {title}", GREY))
+            for one in best[title].sel(network=name):
+                mark = _Mark(float(one), place, f"{name}, {title}, seed {int(one['seed'])}", colour)
+                if numpy.isfinite(mark.accuracy):
+                    seeds.append(mark)
+                else:
+                    lost.append(replace(mark, accuracy=0.0))
+            if name in paper[title]:
+                stars.append(_Mark(paper[title][name], place, f"{name}, {title}", colour))
+        _draw(figure, "chance", chance, {"symbol": "line-ns-open", "size": 18, "line": {"width": 2}}, **here)
+        _draw(figure, "one seed", seeds, {"size": 9, "opacity": 0.7}, **here)
+        _draw(figure, "the paper", stars, {"symbol": "star-open", "size": 13, "line": {"width": 2}}, **here)
+        _draw(figure, "diverged at all rates", lost, {"symbol": "x", "size": 9}, **here)
+    for place, (title, name, _) in enumerate(rows):
+        if not name:
+            figure.add_annotation(
+                x=0, y=place, text=title, xanchor="left", xshift=-100, yshift=-4, showarrow=False, font={"size": 13}
+            )
+    named = {place: name for place, (_, name, _) in enumerate(rows) if name}
+    figure.update_xaxes(range=[-0.03, 1.03])
+    figure.update_yaxes(tickvals=list(named), ticktext=list(named.values()), range=[len(rows) - 0.5, -0.5])
+    return styled(figure, height=ROW * len(rows) + 170).update_layout(
+        margin={"l": 40 + 7 * max(map(len, named.values()))}
+    )
+
+
+def twin_curves(dataset: xarray.Dataset) -> Any:
+    """Loss, train and test accuracy against the epoch at the best learning rate: the paper's figures 2 and 3.
+
+    dataset: of one case. Epochs without a test have no point; curves end where a network diverges.
+    """
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, 3, subplot_titles=list(ALONG.values()), horizontal_spacing=0.07)
+    names = names_of(dataset, "network")
+    for panel, key in enumerate(ALONG):
+        here = {"row": 1, "col": panel + 1}
+        for name, place in places(names).items():
+            tested = key == "test_accuracy_along"
+            values = dataset[key].sel(network=name)
+            draw_seeds(figure, values, name, place, labelled=panel == 0, connected=tested, **here)
+        if key != "loss":
+            figure.add_hline(y=float(dataset.attrs["chance"]), line=CHANCE, **here)
+            figure.update_yaxes(range=[-0.02, 1.03], **here)
+    figure.update_xaxes(title_text="epoch")
+    figure.update_yaxes(type="log", exponentformat="power", row=1, col=1)
+    return styled(figure, height=420)
+
+
+def generalisation(dataset: xarray.Dataset, fitted: float = 0.99) -> Any:
+    """Test minus train accuracy against the condition number of hidden states, a point a network.
+
+    dataset: of the study C.accuracy. Open: networks whose train accuracy is below `fitted`.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    fits = dataset["train_accuracy"].values >= fitted
+    for name, chosen, symbol in (
+        ("fitted", fits, "circle"),
+        (f"train accuracy below {fitted:g}", ~fits, "circle-open"),
+    ):
+        here = dataset.isel(case=chosen)
+        if here.sizes["case"]:
+            pairs = zip(here["model"].values, here["seed"].values, strict=True)
+            figure.add_scatter(
+                x=here["condition"].values,
+                y=(here["test_accuracy"] - here["train_accuracy"]).values,
+                text=[f"{model}, seed {seed}" for model, seed in pairs],
+                mode="markers",
+                name=name,
+                showlegend=True,
+                marker={"size": 9, "symbol": symbol, "color": COLOURS[1]},
+                hovertemplate="%{text}<br>log10 cond %{x:.3g}, test - train accuracy %{y:.4f}<extra></extra>",
+            )
+    figure.update_xaxes(title_text="median log10 condition number of hidden states")
+    figure.update_yaxes(title_text="test - train accuracy")
+    return styled(figure, height=420)
+
+
+def draw_seeds(
+    figure: Any,
+    values: xarray.DataArray,
+    name: str,
+    place: int,
+    *,
+    labelled: bool,
+    connected: bool = False,
+    **here: int,
+) -> None:
+    """A line a seed against epoch or layer, the other dimension; what is not finite is a gap, unless connected."""
+    (along,) = [str(dimension) for dimension in values.dims if dimension != "seed"]
+    style = look(name, place, size=4, width=SEVERAL if values.sizes["seed"] > 1 else ONE)
+    for number, seed in enumerate(values["seed"].values):
+        curve = values.sel(seed=seed).values
+        there = numpy.isfinite(curve)
+        figure.add_scatter(
+            x=values[along].values,
+            y=numpy.where(there, curve, numpy.nan),
+            mode="lines" if there.all() else "lines+markers",
+            connectgaps=connected,
+            showlegend=labelled and number == 0,
+            meta={"series": f"{name}, seed {seed}"},
+            **style,
+            hovertemplate=f"{name}, seed {seed}<br>{along} %{{x}}: %{{y:.4g}}<extra></extra>",
+            **here,
+        )
+
+
+def places(names: Sequence[str]) -> dict[str, int]:
+    """By which networks look: the known ones have their own places, others those behind them."""
+    others = [name for name in names if name not in KNOWN]
+    return {name: KNOWN.index(name) if name in KNOWN else len(KNOWN) + others.index(name) for name in names}
+
+
+def at_best(dataset: xarray.Dataset, key: str) -> xarray.DataArray:
+    """Train or test accuracies (network, seed) at the best learning rate; NaN where all rates diverged."""
+    values, rates = dataset[f"{key}_accuracy"], dataset["best_rate"]
+    return values.where(abs(values["rate"] / rates - 1) < SAME_RATE).max("rate").transpose("network", "seed")
+
+
+def in_paper(dataset: xarray.Dataset, key: str) -> dict[str, float]:
+    """By network, of those that the paper has."""
+    text = str(dataset.attrs[f"paper_{key}"])
+    return {name: float(value) for name, value in json.loads(text).items() if value != ""} if text else {}
+
+
+@dataclass(frozen=True)
+class _Mark:
+    accuracy: float
+    place: int  # row
+    text: str
+    colour: str
+
+
+def _draw(figure: Any, name: str, marks: Sequence[_Mark], marker: dict[str, Any], **more: Any) -> None:
+    if marks:
+        figure.add_scatter(
+            x=[mark.accuracy for mark in marks],
+            y=[mark.place for mark in marks],
+            text=[mark.text for mark in marks],
+            mode="markers",
+            name=name,
+            legendgroup=name,
+            marker={**marker, "color": [mark.colour for mark in marks]},
+            hovertemplate=f"%{{text}}<br>{name}: %{{x:.4f}}<extra></extra>",
+            **more,
+        )

@@ -1,0 +1,239 @@
+"""The check before training: its numbers against dense references, what it says, and that it leaves a model alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import skipscope as ss
+from skipscope.check.rules import RULES
+from skipscope.check.signals import PROBES, measured
+from skipscope.check.states import training_pass
+from skipscope.models import build
+from skipscope.numerics import seed_of
+from tests.commands import run_command
+from tests.seeded import generator
+from tests.trace.families import FAMILIES
+from tests.trace.nets import CASES, mlp
+
+LARGE = {
+    *("resnet50", "resnext50_32x4d", "wide_resnet50_2", "regnet_y_400mf", "convnext_tiny", "vit_b_16", "swin_t"),
+    *("densenet121", "vgg16", "timm resnetv2_50", "timm mixer_s32", "efficientnet_b0", "googlenet"),
+}
+TABLE: dict[str, Any] = {**CASES, **FAMILIES}
+N, B = 12, 10  # the width of linear networks, samples
+
+
+# -- any model
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in TABLE]
+)
+def test_every_model_of_the_trace_table(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = TABLE[name].make().train(), TABLE[name].x(4)
+    before = copy.deepcopy(model.state_dict())
+    numbers = torch.get_rng_state()
+    forecast = ss.check(model, x)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert all(weight.grad is None for weight in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in own_modules(model))
+    assert torch.equal(torch.get_rng_state(), numbers)
+    assert all(math.isfinite(value) for key, value in forecast.signals.items() if key != "loss")
+    assert "xpected to train" in str(forecast)
+    json.dumps(forecast.to_dict())
+
+
+def own_modules(model: nn.Module) -> list[nn.Module]:
+    """Without those of transformers, which registers hooks of its own."""
+    return [module for module in model.modules() if not type(module).__module__.startswith("transformers")]
+
+
+# -- numbers
+
+
+def orthogonal(scale: float, seed: int) -> nn.Linear:
+    layer = nn.Linear(N, N, bias=False, dtype=torch.float64)
+    found, _ = torch.linalg.qr(torch.randn(N, N, generator=generator(seed), dtype=torch.float64))
+    layer.weight.data = scale * found
+    return layer
+
+
+def samples(mean: float = 0.0) -> Tensor:
+    return torch.randn(B, N, generator=generator(7), dtype=torch.float64) + mean
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 3.0])
+def test_scaled_rotations_change_sizes_and_nothing_else(scale: float) -> None:
+    model = nn.Sequential(*(orthogonal(scale, seed) for seed in range(5)))
+    signals = measured(model, samples()).signals
+    lengths = 4 * math.log10(scale)  # the last state enters the fifth layer
+    expected = {"growth": lengths, "gradient_growth": lengths, "contrast": 0, "sensitivity": 0, "rank": 1}
+    expected["gradient_rank"] = 1
+    for name, value in expected.items():
+        assert signals[name] == pytest.approx(value, abs=1e-9), name
+
+
+def test_gradients_are_products_with_the_dense_jacobian() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(mlp(N, 20) for _ in range(3)), nn.Linear(N, 3)).double()
+    x = samples()
+    found = measured(model, x, seed=3)
+    last, jacobian = model[:3](x), torch.func.vmap(torch.func.jacrev(model[:3]))(x)  # B, m, n
+    drawn = torch.Generator("cpu").manual_seed(seed_of("functionals", 3))
+    directions = torch.stack(
+        [torch.randn(B, N, generator=drawn, dtype=torch.float64, device="cpu") for _ in range(PROBES)], 1
+    ).to(x.device)
+    back = directions @ jacobian  # B, PROBES, n
+    rms = back.square().mean().sqrt()
+    assert found.layers["gradient_rms"].values[0] == pytest.approx(float(rms), rel=1e-9)
+    assert found.signals["gradient_rank"] == pytest.approx(mean_rank(back) / mean_rank(directions), rel=1e-9)
+    gain = float(rms / directions.square().mean().sqrt() * (x - x.mean(0)).norm() / (last - last.mean(0)).norm())
+    assert 10 ** found.signals["sensitivity"] == pytest.approx(gain, rel=1e-9)
+
+
+def mean_rank(rows: Tensor) -> float:
+    """exp(entropy) of the squared singular values, from the singular values themselves."""
+    shares = torch.linalg.svdvals(rows).square()
+    shares = shares / shares.sum(1, keepdim=True)
+    return float((-(shares * shares.log()).sum(1)).exp().mean())
+
+
+def test_contrast_and_rank_have_closed_forms() -> None:
+    """A layer of rank one, then an offset: the samples' energy v against that of the offset."""
+    direction = torch.linspace(1, 2, N, dtype=torch.float64)
+    first, last = nn.Linear(N, N).double(), nn.Linear(N, 2).double()
+    first.weight.data, first.bias.data = torch.outer(direction, torch.ones(N)), torch.full((N,), 5.0).double()
+    x = samples()
+    signals = measured(nn.Sequential(first, last), x).signals
+    sums = x.sum(1)
+    energy = (sums[:, None] * direction + 5).square().sum()
+    share = (sums - sums.mean()).square().sum() * direction.square().sum() / energy
+    before = (x - x.mean(0)).square().sum() / x.square().sum()
+    assert 10 ** signals["contrast"] == pytest.approx(float(share / before), rel=1e-9)
+    assert signals["rank"] * mean_rank((x - x.mean(0))[None]) == pytest.approx(1, rel=1e-9)
+
+
+def test_batch_norms_are_those_of_training_and_dropout_is_off() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(N, N), nn.BatchNorm1d(N), nn.ReLU(), nn.Dropout(0.5), nn.Linear(N, 3)).double()
+    model.eval()
+    with training_pass(model, samples(3.0)) as run:
+        entered = run.states[1].tensor.detach()
+    expected = copy.deepcopy(model[:3]).train()(samples(3.0))
+    torch.testing.assert_close(entered, expected)
+    assert int(model[1].num_batches_tracked) == 0  # type: ignore[arg-type]
+
+
+def test_the_loss_is_that_of_a_guess_where_all_scores_are_equal() -> None:
+    model = mlp(N)
+    nn.init.zeros_(model[2].weight), nn.init.zeros_(model[2].bias)
+    assert measured(model, samples().float()).signals["loss"] == pytest.approx(1, rel=1e-9)
+
+
+def test_states_are_named_by_the_layers_that_they_enter() -> None:
+    model, x = CASES["called twice"].make(), CASES["called twice"].x(4)
+    names = list(ss.check(model, x).layers["layer"].values)
+    assert names == ["block.branch.0", "block.branch.2", "block.branch.0#2", "block.branch.2#2", "output"]
+
+
+# -- words
+
+
+def network(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return build(name)
+
+
+def digits(count: int = 32) -> Tensor:
+    from skipscope.data import load
+
+    return load("digits").test_batch(count)
+
+
+def test_a_network_that_trains() -> None:
+    forecast = ss.check(network("resnet20-digits-n2"), digits())
+    assert forecast.trains
+    assert str(forecast).startswith("Expected to train.")
+    assert "broken" not in str(forecast)
+
+
+def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> None:
+    forecast = ss.check(network("plainnet64-digits-connected-n2-nonorm-small"), digits())
+    assert not forecast.trains
+    text = " ".join(str(forecast).split())
+    assert text.startswith("Not expected to train.")
+    for finding in forecast.findings:
+        (rule,) = [rule for rule in RULES if rule.name == finding.name]
+        assert finding.value == forecast.signals[rule.signal]
+        assert finding.threshold == rule.threshold
+        assert rule.shown(forecast.signals[rule.signal]) in finding.sentence
+        assert rule.shown(rule.threshold) in finding.sentence
+        assert finding.sentence in text
+        assert all(remedy in text for remedy in finding.remedies)
+    assert {"states vanish", "gradients vanish"} <= {finding.name for finding in forecast.findings}
+
+
+def test_numbers_that_overflow_are_named() -> None:
+    model = mlp(N)
+    model[0].weight.data.fill_(1e38)
+    forecast = ss.check(model, samples().float())
+    assert not forecast.trains
+    assert "not all of 2 is finite" in str(forecast)
+
+
+def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
+    model = network("resnet8-digits-n4").train()
+    assert "has been in training" not in str(ss.check(model, digits(4)))
+    model(digits(4))
+    assert "has been in training before: its batch norms have counted 1 batches" in " ".join(
+        str(ss.check(model, digits(4))).split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "said"),
+    [
+        (mlp, torch.randn(1, 8, device="cpu"), "at least 2 samples to compare, got 1"),
+        (mlp, torch.ones(3, 8, device="cpu"), "expected samples that differ, got 3"),
+        (lambda: nn.Embedding(5, 8), torch.arange(4, device="cpu"), "at least two layers with weights"),
+    ],
+)
+def test_bad_input(make: Callable[[], nn.Module], x: Tensor, said: str) -> None:
+    with pytest.raises(ss.InputError, match=said):
+        ss.check(make(), x.to(torch.get_default_device()))
+
+
+# -- the command
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = ("check", "skipscope:plainnet32-digits-connected-n2-nonorm-small", "--data", "digits")
+    assert run_command(monkeypatch, *bad) == 0
+    assert "random weights: initial weights, before training\n\nNot expected to train." in capsys.readouterr().out
+    assert run_command(monkeypatch, *bad, "--strict", "--json", "--out", tmp_path) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == json.loads((tmp_path / "check.json").read_text())
+    assert json.loads(captured.out)["trains"] is False
+    assert "not expected to train: states vanish" in captured.err
+    assert run_command(monkeypatch, "check", "skipscope:resnet8-digits", "--data", "digits", "--strict") == 0
+    assert run_command(monkeypatch, "check", "skipscope:resnet8-digits", "--samples", 1) == 2
+
+
+def test_given_weights_are_described_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(network("resnet8-digits-n4").state_dict(), tmp_path / "weights.pt")
+    arguments = ("check", "skipscope:resnet8-digits-n4", "--weights", tmp_path / "weights.pt")
+    assert run_command(monkeypatch, *arguments) == 0
+    assert "the weights given, not a fresh start" in capsys.readouterr().out
