@@ -16,7 +16,7 @@ from skipscope.report.figures.scaling import plateau
 from skipscope.report.figures.spectra import depth, middle_units, proportions, scree
 from skipscope.report.figures.stability import growth, prediction, shown_images
 from skipscope.report.figures.trajectories import steps, straightness, trajectories
-from skipscope.report.figures.twins import twin_accuracies, twin_curves
+from skipscope.report.figures.twins import generalisation, twin_accuracies, twin_curves
 
 __all__ = [
     "alignment",
@@ -30,6 +30,7 @@ __all__ = [
     "distributions",
     "emergence",
     "energy",
+    "generalisation",
     "gradient_ranks",
     "growth",
     "hessian",

@@ -88,7 +88,7 @@ def between_blocks(dataset: xarray.Dataset) -> xarray.Dataset:
 
 def _conditions(figure: Any, dataset: xarray.Dataset, key: str) -> None:
     """Finite ones as lines; above them a dotted line for each network that has others, with a mark a layer."""
-    here = {"row": 1, "col": 1}
+    here: dict[str, Any] = {"row": 1, "col": 1}
     values, statuses = dataset[f"{key}_condition"], dataset[f"{key}_status"].astype(str)
     finite = values.where(statuses == "finite")
     drawn = finite.values[numpy.isfinite(finite.values)]

@@ -62,11 +62,22 @@ def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
     for place, (title, name, _) in enumerate(rows):
         if not name:
             figure.add_annotation(
-                x=0, y=place, text=title, xanchor="left", xshift=-100, yshift=-4, showarrow=False, font={"size": 13}
+                x=0,
+                y=place,
+                text=title,
+                xref="x",
+                yref="y",
+                xanchor="left",
+                xshift=-100,
+                yshift=-4,
+                showarrow=False,
+                font={"size": 13},
             )
     named = {place: name for place, (_, name, _) in enumerate(rows) if name}
     figure.update_xaxes(range=[-0.03, 1.03])
-    figure.update_yaxes(tickvals=list(named), ticktext=list(named.values()), range=[len(rows) - 0.5, -0.5])
+    figure.update_yaxes(
+        tickvals=list(named), ticktext=list(named.values()), range=[len(rows) - 0.5, -0.5], zeroline=False
+    )
     return styled(figure, height=ROW * len(rows) + 170).update_layout(
         margin={"l": 40 + 7 * max(map(len, named.values()))}
     )

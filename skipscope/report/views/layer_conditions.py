@@ -158,9 +158,9 @@ def _weights(cases: Mapping[str, xarray.Dataset]) -> Table:
         for name in names_of(data, "network"):
             here = data.sel(network=name)
             logs = _logarithms(here, "weight")
-            columns = (_medians(logs), logs[:, 0], logs[:, -1], _spearman(logs))
+            statistics = (_medians(logs), logs[:, 0], logs[:, -1], _spearman(logs))
             beyond = int((here["weight_status"].astype(str) != "finite").sum())
-            rows.append([title, name, *map(mean_and_spread, columns), f"{beyond} of {logs.size}"])
+            rows.append([title, name, *map(mean_and_spread, statistics), f"{beyond} of {logs.size}"])
     columns = ["case", "network", "median", "first layer", "last layer", "Spearman", "not finite"]
     return Table("Condition numbers of weights", columns, rows, ABOUT_WEIGHTS, names=2)
 
