@@ -113,7 +113,7 @@ def test_options_exist(page: Path) -> None:
 # -- tables
 
 
-@pytest.mark.parametrize("paper", ["A", "B", "D"])
+@pytest.mark.parametrize("paper", ["A", "B", "C", "D"])
 def test_the_table_of_studies_lists_the_claims_that_each_decides(paper: str) -> None:
     text = (ROOT / "docs" / f"paper-{paper.lower()}.md").read_text(encoding="utf-8")
     listed = {study: numbers(claims) for study, claims in ROW.findall(text)}
@@ -121,7 +121,7 @@ def test_the_table_of_studies_lists_the_claims_that_each_decides(paper: str) -> 
     for claim in CLAIMS:
         if claim.paper == paper:
             decided[claim.study].append(int(claim.id[1:]))
-    assert listed == {study: sorted(claims) for study, claims in decided.items()}
+    assert listed == {study: sorted(claims) for study, claims in decided.items() if claims}
 
 
 def numbers(claims: str) -> list[int]:

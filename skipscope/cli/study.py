@@ -56,8 +56,7 @@ def list_studies(
         from skipscope.studies import CLAIMS, STUDIES
 
     decided = _decisions(runs or [])
-    there = {study.id for study in STUDIES}
-    rows = [_claim_row(claim, decided.get(claim.id), claim.study in there) for claim in CLAIMS]
+    rows = [_claim_row(claim, decided.get(claim.id)) for claim in CLAIMS]
     if as_json:
         studies = [{"id": s.id, "title": s.title, "presets": list(s.presets)} for s in STUDIES]
         talk.result(document({"studies": studies, "claims": rows}))
@@ -185,10 +184,8 @@ def _decisions(runs: list[Path]) -> dict[str, Decision]:
     return {decision.id: decision for path in runs for decision in load_run(path).claims}
 
 
-def _claim_row(claim: Claim, decision: Decision | None, there: bool) -> dict[str, str]:
-    state = "not run" if there else "no study yet"
-    if decision is not None:
-        state = f"{decision.verdict} ({decision.preset})"
+def _claim_row(claim: Claim, decision: Decision | None) -> dict[str, str]:
+    state = "not run" if decision is None else f"{decision.verdict} ({decision.preset})"
     return {"id": claim.id, "study": claim.study, "state": state, "claim": claim.text}
 
 

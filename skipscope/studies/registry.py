@@ -21,8 +21,15 @@ from skipscope.studies.b.norms import NORMS
 from skipscope.studies.b.shortcuts import SHORTCUT_DEPTHS
 from skipscope.studies.b.theorem1 import THEOREM1
 from skipscope.studies.b.theorem2 import THEOREM2
+from skipscope.studies.c.accuracy import ACCURACY
 from skipscope.studies.c.claims import CLAIMS as C
+from skipscope.studies.c.deeper import DEEPER
+from skipscope.studies.c.dirac import DIRACNETS
+from skipscope.studies.c.hidden import HIDDEN
+from skipscope.studies.c.histograms import HISTOGRAMS
+from skipscope.studies.c.linear import LINEAR
 from skipscope.studies.c.theorems import THEOREMS
+from skipscope.studies.c.weights import WEIGHTS
 from skipscope.studies.d.claims import CLAIMS as D
 from skipscope.studies.d.law import LAW
 from skipscope.studies.d.noise import NOISE
@@ -49,6 +56,13 @@ STUDIES: tuple[Study, ...] = (
     NORMS,
     SHORTCUT_DEPTHS,
     THEOREMS,
+    ACCURACY,
+    HISTOGRAMS,
+    WEIGHTS,
+    HIDDEN,
+    LINEAR,
+    DEEPER,
+    DIRACNETS,
     VERIFY,
     LAW,
     SPECTRA,
@@ -64,16 +78,10 @@ PAPERS = tuple(sorted({claim.paper for claim in CLAIMS}))
 def find(name: str) -> tuple[Study, ...]:
     """The study of this id, or all studies of the paper with this letter."""
     if name in PAPERS:
-        studies = tuple(study for study in STUDIES if study.paper == name)
-        if not studies:
-            raise InputError(f"there is no study of paper {name} yet; there are {_listed()}")
-        return studies
+        return tuple(study for study in STUDIES if study.paper == name)
     for study in STUDIES:
         if study.id.lower() == name.lower():
             return (study,)
-    planned = sorted({claim.study for claim in CLAIMS if claim.study.lower() == name.lower()})
-    if planned:
-        raise InputError(f"the study {planned[0]} is not there yet; there are {_listed()}")
     close = difflib.get_close_matches(name, [*(study.id for study in STUDIES), *PAPERS], n=1)
     hint = f"did you mean {close[0]}? There" if close else "there"
     raise InputError(f"no study '{name}'; {hint} are {_listed()}, and a paper's letter runs all of its studies")

@@ -43,8 +43,9 @@ def datasets(path: Path) -> dict[str, xarray.Dataset]:
 
 
 def test_every_study_has_claims_presets_and_costs() -> None:
+    deciding = {claim.study for claim in CLAIMS}
+    assert {study.id for study in STUDIES} - deciding == {"C.deeper"}  # which reports what others decide, at 200 layers
     for study in STUDIES:
-        assert [claim for claim in CLAIMS if claim.study == study.id], study.id
         assert {"smoke", "quick", "full"} <= set(study.presets) <= set(PRESETS)
         assert set(study.cost) == set(study.presets)
         assert len({type(settings) for settings in study.presets.values()}) == 1
@@ -69,8 +70,7 @@ def test_settings_are_changed_by_key_in_their_own_type() -> None:
     [
         ("D.lwa", "did you mean D.law"),
         ("Z", "no study 'Z'"),
-        ("C", "no study of paper C yet"),
-        ("c.hidden", "not there"),
+        ("c.hiden", "did you mean C.hidden"),
     ],
 )
 def test_a_study_that_is_not_there(name: str, message: str) -> None:
@@ -211,11 +211,8 @@ def test_the_list_shows_every_claim_with_its_state(
     claims = {claim["id"]: claim for claim in json.loads(capsys.readouterr().out)["claims"]}
     assert len(claims) == 75
     assert claims["D3"]["state"] == "not run"
-    assert claims["C9"]["state"] == "no study yet"
     assert run_command(monkeypatch, "study", "list", law_run) == 0
-    shown = capsys.readouterr().out
-    assert "inconclusive (smoke)" in shown
-    assert shown.count("no study yet") == sum(claim["state"] == "no study yet" for claim in claims.values()) > 0
+    assert "inconclusive (smoke)" in capsys.readouterr().out
 
 
 def test_a_study_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,128 @@
+"""C.hidden: figure 9 of paper C, the condition numbers of hidden states of trained networks.
+
+    skipscope study run C.hidden --preset quick --out DIR
+    skipscope study run C.hidden --preset full --device cuda --set subjects=cifar10-110 --out DIR
+
+The paper finds infinite condition numbers in the first 70 of 110 layers of PlainNet, and in ResNet and ResNeXt high
+ones in early layers that then fall fast.
+
+We expect infinite ones in PlainNet wherever units died in training, in no fixed order of layers, and a singular first
+state in ResNet too. The figure's order, infinite early and finite late, is the opposite of the paper's theory.
+
+A condition number is infinite where a unit or channel is exactly zero for the whole batch, or the smallest singular
+value is; so is it counted for C5. Logarithms take a numerically infinite number as it is, and an infinite one as
+numerical infinity, 1 / (eps of float64 times the largest dimension). States between blocks decide: they are the h of
+the paper's theory. All layers, those inside branches too, are reported besides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.studies.bench import Bench
+from skipscope.studies.c.networks import (
+    AS_IN_PAPER,
+    FULL,
+    PLAIN,
+    QUICK,
+    RESIDUAL,
+    SMOKE,
+    TwinSettings,
+    between,
+    gathered,
+    layer_conditions,
+    logarithms,
+    subjects,
+)
+from skipscope.studies.study import Evidence, Study
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def run(bench: Bench, settings: TwinSettings) -> Evidence:
+    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings).items()}
+    return evidence(found, settings.deciding)
+
+
+def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    return {
+        "C5": gathered(
+            found,
+            deciding,
+            {
+                "share of layers with infinite cond of hidden states, PlainNet": lambda data: _mean(
+                    infinite(data, PLAIN)
+                ),
+                "layers after the first with infinite cond of hidden states, ResNet": lambda data: infinite(
+                    data, RESIDUAL
+                )[:, 1:].sum(1),
+                "share of layers, those inside branches too, PlainNet": lambda data: _mean(
+                    infinite(data, PLAIN, inside=True)
+                ),
+                "share of layers, those inside branches too, ResNet": lambda data: _mean(
+                    infinite(data, RESIDUAL, inside=True)
+                ),
+                "share of layers with numerically infinite cond or worse, PlainNet": lambda data: _mean(
+                    infinite(data, PLAIN, numerically=True)
+                ),
+                "units that are zero for the whole batch, a layer, PlainNet": lambda data: dead(data, PLAIN),
+                "units that are zero for the whole batch, a layer, ResNet": lambda data: dead(data, RESIDUAL),
+            },
+        ),
+        "C6": gathered(
+            found,
+            deciding,
+            {
+                "log10 cond of hidden states, layer 1 / median of the rest, ResNet": fall,
+                "log10 cond of hidden states, layer 1, ResNet": lambda data: (
+                    logarithms(data, "hidden").sel(network=RESIDUAL).isel(layer=0).values
+                ),
+            },
+        ),
+    }
+
+
+def infinite(dataset: xarray.Dataset, title: str, *, inside: bool = False, numerically: bool = False) -> numpy.ndarray:
+    """Which states are singular, (seed, layer). inside: those inside branches too. numerically: up to rounding, or
+    overflown."""
+    places = slice(None, -1) if inside else between(dataset)
+    status = dataset["hidden_status"].sel(network=title).isel(layer=places).transpose("seed", "layer").values
+    return numpy.isin(status, ["infinite", "numerically infinite", "overflow"] if numerically else ["infinite"])
+
+
+def dead(dataset: xarray.Dataset, title: str) -> numpy.ndarray:
+    return dataset["dead_units"].sel(network=title).isel(layer=between(dataset)).mean("layer").values
+
+
+def fall(dataset: xarray.Dataset) -> numpy.ndarray:
+    """From the first state between blocks to the median of the others."""
+    values = logarithms(dataset, "hidden").sel(network=RESIDUAL).isel(layer=between(dataset))
+    return values.isel(layer=0).values - values.isel(layer=slice(1, None)).median("layer", skipna=False).values
+
+
+def _mean(rows: numpy.ndarray) -> numpy.ndarray:
+    return rows.mean(1)
+
+
+HIDDEN = Study(
+    id="C.hidden",
+    title="Condition numbers of hidden states, layer by layer (figure 9)",
+    paper_found="PlainNet's hidden states are singular in its early layers; those of residual networks never.",
+    we_expect="Singular states in PlainNet, and in ResNet's first layer, from units that died in training.",
+    presets={
+        "smoke": TwinSettings(**SMOKE),
+        "quick": TwinSettings(**QUICK),
+        "full": TwinSettings(**FULL),
+        "paper": TwinSettings(**AS_IN_PAPER),
+    },
+    cost={
+        "smoke": "seconds",
+        "quick": "seconds after C.accuracy, whose networks it takes; 6 minutes on 2 cores without",
+        "full": "a minute of one GPU a subject after its training, which is that of C.accuracy",
+        "paper": "as C.accuracy, whose networks it takes",
+    },
+    run=run,
+)
