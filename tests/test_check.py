@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ LARGE = {
     *("densenet121", "vgg16", "timm resnetv2_50", "timm mixer_s32", "efficientnet_b0", "googlenet"),
 }
 TABLE: dict[str, Any] = {**CASES, **FAMILIES}
+ROOT = Path(ss.__file__).parent.parent
 N, B = 12, 10  # the width of linear networks, samples
 
 
@@ -78,10 +81,10 @@ def test_scaled_rotations_change_sizes_and_nothing_else(scale: float) -> None:
     model = nn.Sequential(*(orthogonal(scale, seed) for seed in range(5)))
     signals = measured(model, samples()).signals
     lengths = 4 * math.log10(scale)  # the last state enters the fifth layer
-    expected = {"growth": lengths, "gradient_growth": lengths, "contrast": 0, "sensitivity": 0, "rank": 1}
-    expected["gradient_rank"] = 1
+    expected = {"growth": lengths, "gradient_growth": lengths, "contrast": 0, "rank": 1, "gradient_rank": 1}
     for name, value in expected.items():
         assert signals[name] == pytest.approx(value, abs=1e-9), name
+    assert signals["sensitivity"] == pytest.approx(0, abs=math.log10(1 + 3 / math.sqrt(2 * PROBES * B)))  # 3 sigma
 
 
 def test_gradients_are_products_with_the_dense_jacobian() -> None:
@@ -89,17 +92,19 @@ def test_gradients_are_products_with_the_dense_jacobian() -> None:
     model = nn.Sequential(*(mlp(N, 20) for _ in range(3)), nn.Linear(N, 3)).double()
     x = samples()
     found = measured(model, x, seed=3)
-    last, jacobian = model[:3](x), torch.func.vmap(torch.func.jacrev(model[:3]))(x)  # B, m, n
+    last = model[:3](x).detach()
+    jacobian = torch.func.vmap(torch.func.jacrev(model[:3]))(x).detach()  # B, m, n
     drawn = torch.Generator("cpu").manual_seed(seed_of("functionals", 3))
     directions = torch.stack(
         [torch.randn(B, N, generator=drawn, dtype=torch.float64, device="cpu") for _ in range(PROBES)], 1
     ).to(x.device)
     back = directions @ jacobian  # B, PROBES, n
-    rms = back.square().mean().sqrt()
-    assert found.layers["gradient_rms"].values[0] == pytest.approx(float(rms), rel=1e-9)
+    assert found.layers["gradient_rms"].values[0] == pytest.approx(float(back.square().mean().sqrt()), rel=1e-9)
     assert found.signals["gradient_rank"] == pytest.approx(mean_rank(back) / mean_rank(directions), rel=1e-9)
-    gain = float(rms / directions.square().mean().sqrt() * (x - x.mean(0)).norm() / (last - last.mean(0)).norm())
-    assert 10 ** found.signals["sensitivity"] == pytest.approx(gain, rel=1e-9)
+    moved = (jacobian @ (x.roll(-1, 0) - x)[:, :, None])[:, :, 0]  # B, m
+    along = (directions * moved[:, None]).sum(2).square().mean().sqrt()
+    real = (last.roll(-1, 0) - last).square().sum(1).mean().sqrt()
+    assert 10 ** found.signals["sensitivity"] == pytest.approx(float(along / real), rel=1e-9)
 
 
 def mean_rank(rows: Tensor) -> float:
@@ -158,7 +163,7 @@ def network(name: str) -> nn.Module:
 def digits(count: int = 32) -> Tensor:
     from skipscope.data import load
 
-    return load("digits").test_batch(count)
+    return load("digits").test_batch(count).to(torch.get_default_device())
 
 
 def test_a_network_that_trains() -> None:
@@ -212,6 +217,25 @@ def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
 def test_bad_input(make: Callable[[], nn.Module], x: Tensor, said: str) -> None:
     with pytest.raises(ss.InputError, match=said):
         ss.check(make(), x.to(torch.get_default_device()))
+
+
+def test_the_rules_are_those_of_the_documentation() -> None:
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| ([a-z ]+) \| `(\w+)` is (above|below) \| (\S+) \|", page, re.MULTILINE)
+    said = [(rule.name, rule.signal, "above" if rule.above else "below", f"{rule.threshold:g}") for rule in RULES]
+    assert listed == said
+
+
+def test_no_network_that_gave_the_thresholds_and_trains_breaks_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    benchmark: Any = importlib.import_module("check")
+    found = benchmark.read()
+    first, second = benchmark.halves(found["networks"])
+    assert len(first) == len(second) == 62
+    fine = [found["networks"][name]["signals"] for name in first if found["networks"][name]["trains"]]
+    assert not any(rule.broken(signals) for rule in RULES for signals in (*fine, *found["published"].values()))
+    low, high = benchmark.wilson(58, 62)
+    assert (round(low, 3), round(high, 3)) == (0.846, 0.975)
 
 
 # -- the command

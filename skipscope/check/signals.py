@@ -7,9 +7,10 @@ contrast          log10 of s_L / s_0; s: the share of a state's energy that diff
                   1 - |mean of h|^2 / mean of |h|^2. A network that maps all inputs to one direction loses it
 rank              r_L / r_0; r: exp(entropy) of the squared singular values of the centred states, from 1 to B - 1
 gradient_growth   log10 of RMS(g_0) / RMS(g_L), g = dF/dh for random linear functionals F of h_L
-sensitivity       log10 of |J|_rms d_0 / d_L; |J|_rms: the root mean square gain of a small change of h_0, by the same
-                  functionals; d: the RMS of a state's deviation from its mean over the samples. Above 0, what lies
-                  close together is torn apart: gradients of neighbouring samples have nothing in common
+sensitivity       log10 of |J d| / |D|, root mean squares over the samples; d: from a sample's h_0 to that of the next,
+                  D: the same for h_L. A linear network has 0. Above it, a small step towards another sample goes
+                  further than the whole way: gradients of neighbouring inputs have nothing in common. |J d| is
+                  from the same functionals, with one sample changed at a time
 gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBES random u, the mean over the samples,
                   from 1 to PROBES: near 1 the gradients that come back all point the same way
 loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
@@ -55,20 +56,19 @@ def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
         bad = [state.layer for state in run.states if not state.tensor.isfinite().all()]
         bad += ["the output"] * any(not t.isfinite().all() for t in floats(run.output))
         profiles = [_profile(run, state) for state in run.states]
-        first = _follow_back(run, profiles, seed)
+        first, moved = _follow_back(run, profiles, seed)
         loss = _loss(run, seed)
     if profiles[first]["contrast"] < SAME:
         raise InputError(f"check: expected samples that differ, got {run.batch} that are the same")
-    signals = {**_signals(profiles[first], profiles[-1]), "loss": loss}
+    signals = {**_signals(profiles[first], profiles[-1], moved), "loss": loss}
     return Measured(signals, _dataset(run, profiles, seed), bad[0] if bad else "")
 
 
 def _profile(run: Pass, state: State) -> dict[str, float]:
-    """The numbers of one state; `size` is that of one sample's part."""
+    """The numbers of one state; `distance` is that between a sample and the next, an RMS."""
     found = {
-        "size": state.tensor.numel() / run.batch,
         "rms": _rms(state.tensor),
-        **dict.fromkeys(("contrast", "deviation", "rank", "gradient_rms", "gradient_rank"), math.nan),
+        **dict.fromkeys(("contrast", "distance", "rank", "gradient_rms", "gradient_rank"), math.nan),
     }
     if state.axis is None or not state.tensor.isfinite().all():
         return found
@@ -76,14 +76,16 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
     centred = rows - rows.mean(0)
     energy = float(rows.square().sum())
     found["contrast"] = float(centred.square().sum()) / energy if energy else 0.0
-    found["deviation"] = _rms(centred)
+    found["distance"] = float(_to_the_next(rows).square().sum(1).mean().sqrt())
     found["rank"] = _rank(centred)
     return found
 
 
-def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> int:
-    """Put gradients of random functionals of the last state into the profiles; the number of the first state that the
-    last one depends on."""
+def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> tuple[int, float]:
+    """Put gradients of random functionals of the last state into the profiles.
+
+    Returned: the number of the first state that the last one depends on; |J d| of that state, as an RMS over samples.
+    """
     generator = torch.Generator("cpu").manual_seed(seed_of("functionals", seed))
     tensors = [state.tensor for state in run.states]
     squares: list[list[float]] = [[] for _ in tensors]
@@ -105,7 +107,19 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> int:
         if state.axis is not None and all(bool(gradient.isfinite().all()) for gradient in gradients):
             rows = torch.stack([state.by_sample(gradient, run.batch) for gradient in gradients], 1)  # B, PROBES, n
             profiles[index]["gradient_rank"] = sum(map(_rank, rows)) / run.batch
-    return min(ends)
+    first = run.states[min(ends)]
+    if first.axis is None:
+        return min(ends), math.nan
+    way = _to_the_next(first.by_sample(first.tensor, run.batch))
+    squares_along = [
+        (first.by_sample(gradient, run.batch) * way).sum(1).square().mean() for gradient in ends[min(ends)]
+    ]
+    return min(ends), float(torch.stack(squares_along).mean().sqrt())
+
+
+def _to_the_next(rows: Tensor) -> Tensor:
+    """From every sample to the one after it: (B, n)."""
+    return rows.roll(-1, 0) - rows
 
 
 def _rms(tensor: Tensor) -> float:
@@ -116,15 +130,13 @@ def _rank(rows: Tensor) -> float:
     return float(effective_rank(rows)) if bool(rows.any()) else 0.0
 
 
-def _signals(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
-    gradients = first["gradient_rms"] / last["gradient_rms"]
-    gain = gradients * (first["size"] / last["size"]) ** 0.5
+def _signals(first: dict[str, float], last: dict[str, float], moved: float) -> dict[str, float]:
     return {
         "growth": _log_ratio(last["rms"], first["rms"]),
         "contrast": _log_ratio(last["contrast"], first["contrast"]),
         "rank": last["rank"] / first["rank"] if first["rank"] else math.nan,
-        "gradient_growth": _log_ratio(gradients, 1.0),
-        "sensitivity": _log_ratio(gain * first["deviation"], last["deviation"]),
+        "gradient_growth": _log_ratio(first["gradient_rms"], last["gradient_rms"]),
+        "sensitivity": _log_ratio(moved, last["distance"]),
         "gradient_rank": first["gradient_rank"] / last["gradient_rank"],
     }
 

@@ -1,0 +1,273 @@
+"""How often `skipscope check` is right about whether a network will train.
+
+    python benchmarks/check.py train     # trains what is not in results/check.json yet; can be stopped and resumed
+    python benchmarks/check.py measure   # the signals of all of them, anew
+    python benchmarks/check.py fit       # the thresholds that the first half of the networks gives
+    python benchmarks/check.py report    # the other half's table, into docs/check.md
+
+"Trains" was fixed beforehand: in one of 15 epochs of the 1,437 training digits (batches of 64, momentum 0.9, constant
+rate, no decay), at one of the rates below, at least 90 % of the answers are right while it trains. A rate ends early
+when it has succeeded or its loss is not finite. About 15 minutes of one core.
+
+A threshold is the one that no network of the first half breaks which trains, nor one of torchvision that is known to
+train; halfway to the next network that does not train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from skipscope import __version__
+from skipscope.check.rules import RULES, Rule
+from skipscope.check.signals import measured
+from skipscope.data import digits
+from skipscope.models.names import build
+from skipscope.numerics import seed_of
+from skipscope.runs import write_whole
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "check.md"
+MARK = "<!-- from here on: written by benchmarks/check.py report -->"
+RATES = (0.1, 0.01, 0.001, 0.0001)
+EPOCHS, BATCH, MOMENTUM = 15, 64, 0.9
+WORDS = {True: "yes", False: "no"}
+PUBLISHED = (
+    "resnet18",
+    "resnet50",
+    "resnext50_32x4d",
+    "mobilenet_v2",
+    "regnet_y_400mf",
+    "densenet121",
+    "vgg16",
+    "convnext_tiny",
+)
+PICTURES, SIDE = 16, 64  # smooth images at which those are measured, and their pixels a side
+SAMPLES = 32  # at which signals are measured
+TRAINS = 0.9  # of the training images answered right in one epoch
+
+
+def corpus() -> list[str]:
+    """Names of networks: fully connected ones of width 32, and small convolutional ones."""
+    norms = ("", "-nonorm")
+    plain = product(("plainnet",), (8, 16, 32, 64), norms, ("", "-xavier", "-orthogonal", "-small"))
+    between = product(("plainnet",), (12, 24), norms, ("", "-xavier", "-orthogonal"))
+    deepest = product(("plainnet",), (128,), norms, ("", "-xavier"))
+    scaled = product(("resnet",), (32, 64, 128), ("-nonorm",), ("-scale30", "-scale60"))
+    residual = product(("resnet",), (8, 16, 32, 64, 128), norms, ("", "-scale10", "-small", "-zero"))
+    paths = product(("resnext",), (8, 32, 128), norms, ("", "-scale10"))
+    connected = [
+        f"{family}{depth}-digits-connected-n2{norm}{other}"
+        for family, depth, norm, other in (*plain, *between, *deepest, *residual, *scaled, *paths)
+    ]
+    usual = product(("plainnet", "resnet"), (8, 20, 44), norms, ("",))
+    others = product(("plainnet",), (20,), norms, ("-orthogonal",))
+    grouped = product(("resnext",), (8, 20), norms, ("",))
+    convolutional = [
+        f"{family}{depth}-digits-n4{norm}{other}" for family, depth, norm, other in (*usual, *others, *grouped)
+    ]
+    return connected + convolutional
+
+
+def fresh(name: str) -> nn.Module:
+    """The network with its own fixed initial weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of("check", name))
+        return build(name)
+
+
+def outcome(name: str) -> dict[str, Any]:
+    """The best accuracy of an epoch at each rate, until one succeeds."""
+    began = time.process_time()
+    best: dict[str, float] = {}
+    for rate in RATES:
+        best[str(rate)] = best_epoch(fresh(name), rate)
+        if best[str(rate)] >= TRAINS:
+            break
+    return {
+        "trains": max(best.values()) >= TRAINS,
+        "accuracy": {rate: round(value, 4) for rate, value in best.items()},
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def best_epoch(model: nn.Module, rate: float) -> float:
+    split = digits().train
+    images, labels = split.images(), split.labels
+    optimiser = torch.optim.SGD(model.train().parameters(), lr=rate, momentum=MOMENTUM)
+    order = torch.Generator().manual_seed(0)
+    best = 0.0
+    for _ in range(EPOCHS):
+        right = seen = 0
+        for chosen in torch.randperm(len(split), generator=order).split(BATCH):
+            if len(chosen) < BATCH:
+                continue
+            optimiser.zero_grad()
+            answers = model(images[chosen])
+            loss = F.cross_entropy(answers, labels[chosen])
+            if not math.isfinite(loss.item()):
+                return best
+            loss.backward()
+            optimiser.step()
+            right += int((answers.argmax(1) == labels[chosen]).sum())
+            seen += len(chosen)
+        best = max(best, right / seen)
+        if best >= TRAINS:
+            break
+    return best
+
+
+def signals(name: str) -> dict[str, float]:
+    """Of the initial weights, at the same training digits for all networks."""
+    chosen = torch.randperm(len(digits().train), generator=torch.Generator().manual_seed(0))[:SAMPLES]
+    return measured(fresh(name), digits().train.images(chosen)).signals
+
+
+def published(name: str) -> dict[str, dict[str, float]]:
+    """Of a network of torchvision that is known to train: at smooth random images, and at noise as the command has it
+    where no data are named."""
+    from torchvision.models import get_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of("check", name))
+        model, small = get_model(name, weights=None), torch.randn(PICTURES, 3, 8, 8)
+        noise = torch.randn(SAMPLES, 3, SIDE, SIDE)
+    smooth = F.interpolate(small, size=SIDE, mode="bilinear")
+    return {f"{name}, {kind}": measured(model, x).signals for kind, x in (("smooth", smooth), ("noise", noise))}
+
+
+# -- thresholds from one half, the figure from the other
+
+
+def halves(networks: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Networks of one family, kind, norm and outcome are dealt out in turn, in an order that a seed decides."""
+
+    def like(name: str) -> tuple[object, ...]:
+        family = name.split("-")[0].rstrip("0123456789")
+        return family, "connected" in name, "nonorm" in name, networks[name]["trains"], seed_of("halves", name)
+
+    order = sorted(networks, key=like)
+    return sorted(order[0::2]), sorted(order[1::2])
+
+
+def fitted(rule: Rule, networks: list[dict[str, Any]]) -> float:
+    """The threshold that breaks for no network that trains, halfway to the next one that does not."""
+    sign = 1 if rule.above else -1
+    values = [(sign * network["signals"][rule.signal], network["trains"]) for network in networks]
+    last = max(value for value, trains in values if trains)
+    beyond = [value for value, trains in values if not trains and value > last]
+    return sign * (last + min(beyond)) / 2 if beyond else sign * math.inf
+
+
+def fit() -> None:
+    found = read()
+    first, _ = halves(found["networks"])
+    networks = [found["networks"][name] for name in first]
+    known = [{"trains": True, "signals": signals} for signals in found["published"].values()]
+    failing = [network["signals"] for network in networks if not network["trains"]]
+    print(f"{len(networks)} networks, of which {len(failing)} fail; {len(known)} measurements of published ones")
+    for rule in RULES:
+        threshold = fitted(rule, networks + known)
+        caught = sum(replace(rule, threshold=threshold).broken(each) for each in failing)
+        print(f"{rule.name:28} {threshold:8.3f}   in rules.py {rule.threshold:8.3f}   {caught} failures caught")
+    missed = [name for name in first if not found["networks"][name]["trains"]]
+    missed = [name for name in missed if not any(rule.broken(found["networks"][name]["signals"]) for rule in RULES)]
+    print("missed by rules.py:", *missed)
+
+
+def report() -> None:
+    """The verdict of `skipscope check` on the half that no threshold has seen."""
+    found = read()["networks"]
+    _, names = halves(found)
+    lines = ["| network | best accuracy | trains | expected to train | broken |", "|---|---:|---|---|---|"]
+    counts: Counter[tuple[bool, bool]] = Counter()
+    for name in names:
+        broken = [rule.name for rule in RULES if rule.broken(found[name]["signals"])]
+        truth = found[name]["trains"]
+        counts[truth, not broken] += 1
+        cells = (
+            f"`{name}`",
+            f"{max(found[name]['accuracy'].values()):.2f}",
+            WORDS[truth],
+            WORDS[not broken] + ("" if truth == (not broken) else " (wrong)"),
+            ", ".join(broken),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    right, total = counts[True, True] + counts[False, False], counts.total()
+    low, high = wilson(right, total)
+    head = [
+        f"{right} of {total} right: {right / total:.1%}, 95 % interval {low:.1%} to {high:.1%} (Wilson).",
+        "",
+        "| | expected to train | expected to fail |",
+        "|---|---:|---:|",
+        f"| trains | {counts[True, True]} | {counts[True, False]} |",
+        f"| fails | {counts[False, True]} | {counts[False, False]} |",
+        "",
+    ]
+    text = "\n".join([*head, *lines])
+    page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    write_whole(PAGE, lambda path: path.write_text(f"{page}{MARK}\n\n{text}\n", encoding="utf-8"))
+    print(text)
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """The interval in which a share lies with 95 % confidence."""
+    z, share = 1.959964, right / total
+    middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    reach = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return middle - reach, middle + reach
+
+
+def read() -> dict[str, Any]:
+    path = RESULTS / "check.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"networks": {}, "published": {}}
+
+
+def write(found: dict[str, Any]) -> None:
+    versions = {"skipscope": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    text = json.dumps({"about": versions, **found}, indent=1)
+    write_whole(RESULTS / "check.json", lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+
+
+def train() -> None:
+    found = read()
+    for name in corpus():
+        if name not in found["networks"]:
+            found["networks"][name] = outcome(name)
+            write(found)
+            print(name, found["networks"][name], file=sys.stderr, flush=True)
+
+
+def measure() -> None:
+    found = read()
+    for name, network in found["networks"].items():
+        network["signals"] = {signal: round(value, 4) for signal, value in signals(name).items()}
+    for name in PUBLISHED:
+        for kind, values in published(name).items():
+            found["published"][kind] = {signal: round(value, 4) for signal, value in values.items()}
+    write(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("train", "measure", "fit", "report"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    {"train": train, "measure": measure, "fit": fit, "report": report}[options.what]()
+
+
+if __name__ == "__main__":
+    main()
