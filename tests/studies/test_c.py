@@ -386,6 +386,8 @@ def test_a_subject_says_what_it_is(bench: Bench) -> None:
     assert len(set(keys)) == len(keys)
     images, labels = of.samples("cpu")
     assert (len(images), numpy.bincount(labels).tolist()) == (50, [5] * 10)
+    few = subject(bench, replace(TINY, samples=None, test_samples=100), "digits-4-connected-n4").data
+    assert (len(few.train) > 1000, len(few.test)) == (True, 100)
 
 
 def test_rates_of_networks_with_skips(bench: Bench) -> None:
@@ -428,6 +430,8 @@ def test_paths_and_data_of_subjects() -> None:
         ({"looks": (3, 1)}, r"looks as rising epochs from 1 on, got .* and \(3, 1\)"),
         ({"looks": (0, 1)}, "looks as rising epochs from 1 on"),
         ({"augmentation": "mirrors"}, "no augmentation 'mirrors'"),
+        ({"schedule": "weekly"}, "no schedule 'weekly'"),
+        ({"test_samples": 0}, "test_samples: expected at least 1, got 0"),
     ],
 )
 def test_bad_settings_are_named(change: dict[str, Any], words: str) -> None:
@@ -523,6 +527,8 @@ DIMENSIONS = {
     "layer_conditions": {"network", "seed", "layer"},
     "distributions": {"network", "what", "layer", "quantile", "bin", "epoch"},
     "gradient_ranks": {"network", "seed", "when", "layer"},
+    "drift": {"network", "seed"},
+    "generalisation": {"case"},
 }
 
 

@@ -69,7 +69,7 @@ DEEPER = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "2 minutes on 2 cores",
+        "quick": "2 minutes on one core",
         "full": "20 minutes of one GPU, of which every 10 minutes can be a command: --resume goes on",
         "paper": "a day of one GPU",
     },

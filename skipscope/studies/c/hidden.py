@@ -6,8 +6,9 @@
 The paper finds infinite condition numbers in the first 70 of 110 layers of PlainNet, and in ResNet and ResNeXt high
 ones in early layers that then fall fast.
 
-We expect infinite ones in PlainNet wherever units died in training, in no fixed order of layers, and a singular first
-state in ResNet too. The figure's order, infinite early and finite late, is the opposite of the paper's theory.
+We expect infinite ones in PlainNet wherever units died in training, how many layers differs from seed to seed, and
+well conditioned states in ResNet from the first layer on. The figure's order, infinite early and finite late, is the
+opposite of the paper's theory.
 
 A condition number is infinite where a unit or channel is exactly zero for the whole batch, or the smallest singular
 value is; so is it counted for C5. Logarithms take a numerically infinite number as it is, and an infinite one as
@@ -111,7 +112,7 @@ HIDDEN = Study(
     id="C.hidden",
     title="Condition numbers of hidden states, layer by layer (figure 9)",
     paper_found="PlainNet's hidden states are singular in its early layers; those of residual networks never.",
-    we_expect="Singular states in PlainNet, and in ResNet's first layer, from units that died in training.",
+    we_expect="Singular states in PlainNet, from units that died in training; in ResNet none, and no fall.",
     presets={
         "smoke": TwinSettings(**SMOKE),
         "quick": TwinSettings(**QUICK),
@@ -120,7 +121,7 @@ HIDDEN = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "seconds after C.accuracy, whose networks it takes; 6 minutes on 2 cores without",
+        "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
         "full": "a minute of one GPU a subject after its training, which is that of C.accuracy",
         "paper": "as C.accuracy, whose networks it takes",
     },

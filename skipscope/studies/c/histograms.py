@@ -7,8 +7,9 @@ The paper finds, in the first of 110 layers of PlainNet, activations up to 1e6, 
 and moderate ones in layer 108 and in residual networks. It holds that gradients are singular in PlainNet and not in
 residual networks.
 
-We expect neither with batch norms: they keep activations at their scale in every network, and gradients have full rank
-before the training in all of them.
+We expect the former in part: with ReLUs and batch norms the first weights of PlainNet grow in training and its first
+activations with them, by orders of magnitude that differ from seed to seed; gradients do not, nor anything with linear
+units. Gradients have full rank before the training in all networks with norms and ReLUs, and nearly so early in it.
 
 The first layer and the last but one are looked at before the training, along it and in the end, at the best learning
 rate; nothing is trained for it that C.accuracy and C.linear do not train, but for the networks without norms. The paper
@@ -218,7 +219,7 @@ HISTOGRAMS = Study(
     id="C.histograms",
     title="Activations, weights and gradients at both ends, and ranks of gradients (figures 4 to 6)",
     paper_found="Huge values in PlainNet's first layer, moderate ones elsewhere; singular gradients in PlainNet alone.",
-    we_expect="Values of one scale and gradients of full rank in all networks, as long as they have norms.",
+    we_expect="Large first weights and activations in PlainNet with ReLUs alone; gradients of nearly full rank.",
     presets={
         "smoke": HistogramSettings(**SMOKE, bare=False),
         "quick": HistogramSettings(),
@@ -227,7 +228,7 @@ HISTOGRAMS = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "2 minutes on 2 cores after C.accuracy and C.linear, whose networks it takes; 10 without",
+        "quick": "2 minutes on one core after C.accuracy and C.linear, whose networks it takes; 9 without",
         "full": "an hour of one GPU, of which every 10 minutes can be a command: --resume goes on",
         "paper": "days of one GPU",
     },

@@ -26,7 +26,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from skipscope.data import Dataset
+from skipscope.data import Dataset, Split
 from skipscope.errors import InputError
 from skipscope.measure import conditioning
 from skipscope.measure.layers import OUTPUT
@@ -70,7 +70,9 @@ SMOKE: dict[str, Any] = {  # for tests: one epoch, in which nothing is learnt
 QUICK: dict[str, Any] = {"subjects": ("mnist-60-connected", "digits-20-n4"), "deciding": ("mnist-60-connected",)}
 LARGE: dict[str, Any] = {  # PlainNet alone has a grid of rates, which makes its failure no weaker
     "samples": None,
+    "test_samples": None,
     "epochs": 20,
+    "schedule": "cosine",
     "residual_rates": (0.1,),
     "precision": "bfloat16",
     "looks": (1, 3, 10),
@@ -78,7 +80,9 @@ LARGE: dict[str, Any] = {  # PlainNet alone has a grid of rates, which makes its
 FULL: dict[str, Any] = {"subjects": ("cifar10-110", "cifar100-110", "mnist-110"), **LARGE}
 LONG: dict[str, Any] = {  # as far as the paper says: rates from 0.0001 to 0.1, at most 200 epochs
     "samples": None,
+    "test_samples": None,
     "epochs": 200,
+    "schedule": "cosine",
     "rates": (0.1, 0.01, 0.001, 0.0001),
     "looks": (1, 10, 50, 100),
 }
@@ -92,14 +96,16 @@ class TwinSettings:
     subjects: tuple[str, ...] = ("mnist-60-connected",)
     deciding: tuple[str, ...] = ()  # subjects that decide claims, the others are reported; all where none are named
     titles: tuple[str, ...] = (PLAIN, RESIDUAL, PATHS)
-    samples: int | None = 6000  # of training; all where there are fewer
+    samples: int | None = 3000  # of training; all where there are fewer
+    test_samples: int | None = 2000  # likewise
     networks: int = 3  # seeds of subjects that decide
     besides: int = 1  # seeds of the others
-    epochs: int = 6
+    epochs: int = 12
     least_steps: int = 250  # smaller sets have more epochs
     batch: int = 128
     rates: tuple[float, ...] = (0.1, 0.01, 0.001)
     residual_rates: tuple[float, ...] = ()  # of networks with skips; where none are given, the same as of the others
+    schedule: str = "constant"  # of rates
     weight_decay: float = 1e-4
     augmentation: str = "crop-flip"  # of colour images; grey ones are taken as they are
     precision: str = "float32"  # of the training
@@ -107,7 +113,7 @@ class TwinSettings:
     images: int = 1024  # training samples that networks are measured at; all where there are fewer
 
     def __post_init__(self) -> None:
-        for name in ("samples", "networks", "besides", "least_steps", "images"):
+        for name in ("samples", "test_samples", "networks", "besides", "least_steps", "images"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
@@ -135,6 +141,7 @@ class TwinSettings:
             epochs=max(self.epochs, math.ceil(self.least_steps / steps)) if self.epochs > 0 else self.epochs,
             batch=self.batch,
             rate=rate,
+            schedule=self.schedule,
             weight_decay=self.weight_decay,
             augmentation=self.augmentation if colours else "none",
             precision=self.precision,
@@ -216,12 +223,17 @@ def subject(
     """seeds: how many, where they are not those that the settings say."""
     source, depth, options, path = _parts(text)
     data = bench.data(f"{source}:{path}" if path else source)
-    if settings.samples is not None and settings.samples < len(data.train):
-        data = data.subset(samples=settings.samples)
+    samples, tested = _fewer(settings.samples, data.train), _fewer(settings.test_samples, data.test)
+    if (samples, tested) != (None, None):
+        data = data.subset(samples=samples, test_samples=tested)
     form = options if source != "imagenet" or "-large" in options else f"{options}-large"
     models = {title: _named(title, depth, form, data, text) for title in settings.titles}
     chosen = bench.seeds(settings.seeds(text) if seeds is None else seeds)
     return Subject(text, data, models, settings, tuple(chosen), shown)
+
+
+def _fewer(wanted: int | None, split: Split) -> int | None:
+    return None if wanted is None or wanted >= len(split) else wanted
 
 
 def subjects(bench: Bench, settings: TwinSettings) -> dict[str, Subject]:

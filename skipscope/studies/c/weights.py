@@ -6,8 +6,7 @@
 The paper finds that the condition numbers of PlainNet's weights grow with depth, and that those of ResNet and ResNeXt
 are small everywhere.
 
-We expect larger condition numbers in PlainNet, and no growth with depth: in small networks they are largest in the
-middle.
+We expect somewhat larger condition numbers in PlainNet, and no growth with depth: in small networks they fall.
 
 The networks are those of C.accuracy, at their best learning rates, and are trained once in a run. The paper does not
 say how the singular values of the four modes of a convolution's higher-order SVD become one number: ours is the largest
@@ -86,7 +85,7 @@ WEIGHTS = Study(
     id="C.weights",
     title="Condition numbers of weights, layer by layer (figures 7 and 8)",
     paper_found="PlainNet's weights are badly conditioned, the more the deeper; those of residual networks are not.",
-    we_expect="Larger condition numbers in PlainNet, which do not grow with depth.",
+    we_expect="Somewhat larger condition numbers in PlainNet, which fall with depth.",
     presets={
         "smoke": TwinSettings(**SMOKE),
         "quick": TwinSettings(**QUICK),
@@ -95,7 +94,7 @@ WEIGHTS = Study(
     },
     cost={
         "smoke": "seconds",
-        "quick": "seconds after C.accuracy, whose networks it takes; 6 minutes on 2 cores without",
+        "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
         "full": "a minute of one GPU a subject after its training, which is that of C.accuracy",
         "paper": "as C.accuracy, whose networks it takes",
     },
