@@ -27,7 +27,7 @@ from skipscope.training.history import History
 from skipscope.training.hooks import At, start_anew
 from skipscope.training.modes import in_mode
 from skipscope.training.processes import Processes, processes
-from skipscope.training.randomness import seed_of, seeded
+from skipscope.training.randomness import same_kernels_each_time, seed_of, seeded
 from skipscope.training.settings import Settings, rate_at
 from skipscope.training.step import Step, Update, trained_weights
 
@@ -71,7 +71,7 @@ def train(
     with (
         in_mode(model, training=True),
         _layout(model, together.device, channels_last) as layout,
-        _same_kernels_each_time(),
+        same_kernels_each_time(),
     ):
         update = Update(unwrapped(model), settings, together.device)
         run = Run(unwrapped(model), update, history, hooks, known)
@@ -203,17 +203,6 @@ def _tested(model: nn.Module, test: Split, together: Processes) -> float:
 def _augmentation(name: str, split: Split) -> Augmentation | None:
     """Colours are changed in [0, 1], so it must know how the split's pixels were normalised."""
     return None if name == "none" else augmentation(name, getattr(split, "normalisation", AS_THEY_ARE))
-
-
-@contextmanager
-def _same_kernels_each_time() -> Iterator[None]:
-    """Otherwise a resumed run on a GPU ends with other numbers: cuDNN may choose kernels that add up in any order."""
-    flags = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = flags
 
 
 @contextmanager

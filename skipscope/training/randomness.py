@@ -13,7 +13,7 @@ import torch
 
 from skipscope.numerics import seed_of
 
-__all__ = ["seed_of", "seeded"]
+__all__ = ["same_kernels_each_time", "seed_of", "seeded"]
 
 
 @contextmanager
@@ -29,3 +29,14 @@ def seeded(device: torch.device, seed: int, rank: int = 0) -> Iterator[None]:
         for index in cuda:
             torch.cuda.default_generators[index].manual_seed(seed_of(seed, rank) if rank else seed)
         yield
+
+
+@contextmanager
+def same_kernels_each_time() -> Iterator[None]:
+    """Otherwise a resumed run on a GPU ends with other numbers: cuDNN may choose kernels that add up in any order."""
+    flags = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = flags

@@ -36,6 +36,7 @@ from skipscope.errors import InputError
 from skipscope.numerics import seed_of
 from skipscope.training.history import History
 from skipscope.training.modes import in_mode
+from skipscope.training.randomness import same_kernels_each_time
 from skipscope.training.streaming import RELATIVE_ERROR, Distribution, Stream, bin_edges
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Tracker:
         weight = next(model.parameters())
         cuda = [weight.device] if weight.device.type == "cuda" else []
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        with torch.random.fork_rng(cuda), torch.enable_grad():
+        with torch.random.fork_rng(cuda), torch.enable_grad(), same_kernels_each_time():
             layers = _called(model, buffers, self._images(self._samples()[:2], weight))
             names = _chosen(self.layers, list(layers))
             streams = {what: {name: Stream(weight.device) for name in names} for what in self.what}
