@@ -81,8 +81,8 @@ def test_networks_of_a_row_have_one_axis() -> None:
     figure = distributions(cases, "activations")
     assert figure.layout.yaxis2.matches == "y"
     assert [text.text for text in figure.layout.annotations][:2] == [
-        "plain<br>layer 1 of 2: 0",
-        "residual<br>layer 1 of 2: 0",
+        "plain<br>layer 1 of 2",
+        "residual<br>layer 1 of 2",
     ]
     first, second = (trace for trace in figure.data if trace.type == "heatmap" and trace.yaxis in ("y", "y2"))
     numpy.testing.assert_array_equal(first.y, second.y)

@@ -98,7 +98,7 @@ def by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> dict[
 
 def layer_in_words(data: xarray.Dataset) -> str:
     """Of a dataset at one layer."""
-    return f"layer {int(data['number'])} of {int(data.attrs['layers'])}: {data['layer'].item()}"
+    return f"{_number(data)}: {data['layer'].item()}"
 
 
 def _known(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> list[str]:
@@ -153,7 +153,12 @@ class _Axis:
 
 
 def _title(name: str, data: xarray.Dataset) -> str:
-    return f"{name}<br>{layer_in_words(data)}" if name else layer_in_words(data)
+    """Of one network with the layer's name; beside other networks names would run into each other."""
+    return f"{name}<br>{_number(data)}" if name else layer_in_words(data)
+
+
+def _number(data: xarray.Dataset) -> str:
+    return f"layer {int(data['number'])} of {int(data.attrs['layers'])}"
 
 
 def _panel(figure: Any, data: xarray.Dataset, axis: _Axis, *, legend: bool, **here: Any) -> None:
