@@ -3,7 +3,8 @@
     python scripts/results.py docs/results/D RUN... --machine "one NVIDIA H200"
 
 Writes claims.json (the claims of all runs, with the run that each is from) and README.md (a table of them) into the
-folder, and one PNG a figure that --figures chooses by the end of its name (they need the extra `export`).
+folder, and one PNG a figure that --figures chooses by the end of its name (they need the extra `export`); a figure
+that several runs have is there once.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     lines = [f"# {options.title}", "", f"{options.machine}. Made by `scripts/results.py` from run folders.", ""]
     claims: list[dict[str, Any]] = []
+    drawn: set[str] = set()
     for path in options.runs:
         saved, result = load_run(path), load(path)
         claims += [{**decision.to_dict(), "run": path.name} for decision in saved.claims]
         lines += described(saved)
-        for name in pictures(result, options.figures, options.folder, path.name):
+        for name in pictures(result, options.figures, options.folder, path.name, drawn):
             lines += [f"![{name}]({name})", ""]
     (options.folder / "claims.json").write_text(as_json(claims) + "\n")
     (options.folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
@@ -58,11 +60,13 @@ def described(saved: SavedRun) -> list[str]:
     return [*lines, ""]
 
 
-def pictures(result: Result, ends: list[str], folder: Path, run: str) -> list[str]:
-    """Names of the files that were written."""
+def pictures(result: Result, ends: list[str], folder: Path, run: str, drawn: set[str]) -> list[str]:
+    """Names of the files that were written. drawn: what earlier runs had; this run's figures join it."""
     written = []
     for name, figure in result.figures.items():
-        if any(name.endswith(end) for end in ends):
+        content = figure.to_json()
+        if any(name.endswith(end) for end in ends) and content not in drawn:
+            drawn.add(content)
             file = f"{run}-{name}.png"
             save(figure, folder / file, width=WIDTH, scale=SCALE)
             written.append(file)
