@@ -149,7 +149,8 @@ def run(
         claims = [decision.to_dict() for decision in outcome.decisions]
         talk.result(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
     else:
-        talk.result("\n".join(str(decision) for decision in outcome.decisions))
+        told = [str(decision) for decision in outcome.decisions]
+        talk.result("\n".join(told) or "decides no claim of its own: its numbers are in the report")
     for note in outcome.record.get("notes", []):
         talk.say(f"note: {note}")
     talk.say(f"wrote {report}")

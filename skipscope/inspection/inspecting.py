@@ -120,7 +120,10 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
 def require_units(trunk: Trunk) -> None:
     if not trunk.units:
         why = f"; left out: {trunk.left_out[0]}" if trunk.left_out else ""
-        raise InputError(f"{type(trunk.model).__name__} has no residual units to measure{why}")
+        raise InputError(
+            f"{type(trunk.model).__name__} has no residual units to measure{why}; condition numbers (ss.conditioning) "
+            "and `skipscope check` need none"
+        )
 
 
 def _stability(trunk: Trunk, x: Any, seed: int) -> xarray.Dataset:

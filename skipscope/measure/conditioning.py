@@ -138,10 +138,17 @@ def operations(shape: Sequence[int]) -> float:
 def _weights(model: nn.Module, chosen: Chosen) -> dict[str, Condition | None]:
     """None for those that are empty or not real."""
     return {
-        name: condition_number(weight) if weight.numel() and weight.is_floating_point() else None
+        name: condition_number(_acting(model, name, weight)) if weight.numel() and weight.is_floating_point() else None
         for name, weight in model.named_parameters()
         if weight.dim() >= 2 and (name, name.rpartition(".")[0]) in chosen
     }
+
+
+def _acting(model: nn.Module, name: str, weight: Tensor) -> Tensor:
+    """What a layer multiplies states by: a layer that makes it from its parameters has it as `effective_weight`."""
+    path, _, own = name.rpartition(".")
+    made = getattr(model.get_submodule(path), "effective_weight", None) if own == "weight" else None
+    return made.detach() if isinstance(made, Tensor) else weight
 
 
 # -- states

@@ -582,3 +582,28 @@ def test_logarithms_of_infinite_numbers() -> None:
     assert found.sel(network=RESIDUAL, seed=0).values[:3].tolist() == pytest.approx(
         [log10(INFINITY), nan, 3], nan_ok=True
     )
+
+
+@pytest.mark.parametrize(
+    ("study", "titles", "missing"),
+    [
+        (weights.WEIGHTS, (PLAIN,), "got no ResNet"),
+        (hidden.HIDDEN, (RESIDUAL,), "got no PlainNet"),
+        (linear.LINEAR, (RESIDUAL,), "got no PlainNet"),
+        (deeper.DEEPER, (PLAIN,), "got no ResNet"),
+        (histograms.HISTOGRAMS, (PLAIN,), "got no ResNet"),
+        (dirac.DIRACNETS, (dirac.DIRAC,), "got no DiracNet, additive and no ResNet"),
+    ],
+)
+def test_titles_that_a_study_compares_are_asked_for_before_the_training(
+    bench: Bench, study: Study, titles: tuple[str, ...], missing: str
+) -> None:
+    with pytest.raises(InputError, match=missing):
+        study.run(bench, replace(study.presets["smoke"], titles=titles))
+
+
+def test_the_ends_of_the_singular_layers() -> None:
+    rows = numpy.array([[False, True, False, True], [False] * 4])
+    assert hidden._end(rows, first=True).tolist()[0] == 2
+    assert hidden._end(rows, first=False).tolist()[0] == 4
+    assert numpy.isnan(hidden._end(rows, first=True)[1])

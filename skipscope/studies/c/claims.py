@@ -63,8 +63,9 @@ CLAIMS = (
         controls=(Criterion("layers after the first with infinite cond of hidden states, ResNet", "==", 0.0),),
         seeds=3,
         note=(
-            "In small networks it comes from units that die during training, not from depth as in the paper's theory; "
-            "and the figures (infinite early, finite late) have the opposite order to that theory."
+            "Where these layers are is reported. In small networks it comes from units that die during training, "
+            "not from depth as in the paper's theory; and the figures (infinite early, finite late) have the "
+            "opposite order to that theory."
         ),
     ),
     Claim(
@@ -129,8 +130,8 @@ CLAIMS = (
         "C.theorems",
         criteria=(Criterion("relative error of approximation 16", "<=", 0.1),),
         note=(
-            "A member is a case. The exact sum before it holds; the approximation holds only where the residual "
-            "network itself collapses, elsewhere its error is 0.84 to 1."
+            "A member is a case; the error is relative to the longer of state and approximation. The exact sum before "
+            "it holds; the approximation only where the residual network itself collapses or does nothing."
         ),
     ),
     Claim(
@@ -144,7 +145,10 @@ CLAIMS = (
             Criterion("log10 cond / numerical infinity, without skips", ">=", 0.0),
             Criterion("log10 cond / numerical infinity, a tenth of He scale", "<", 0.0),
         ),
-        note="True for small branches only: with 110 units at He scale cond is 1e18 with skips as without.",
+        note=(
+            "True for small branches only: with 110 units at He scale cond is about 1e100 with skips, 1e200 without; "
+            "float64 computes about 1e18 for both."
+        ),
     ),
     Claim(
         "C12",
@@ -175,7 +179,7 @@ CLAIMS = (
             Criterion("networks", ">=", 10.0),
             Criterion("smallest train accuracy", ">=", 0.99),
         ),
-        note="The paper gives no test of it.",
+        note="The paper gives no test of it. Networks below a train accuracy of 0.99 are left out: the second control.",
     ),
     Claim(
         "C15",

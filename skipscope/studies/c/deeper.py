@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
-    chosen = subjects(bench, settings)
+    chosen = subjects(bench, settings, PLAIN, RESIDUAL)
     trained = {text: twins(bench, of) for text, of in chosen.items()}
     return evidence(trained, {text: layer_conditions(bench, of) for text, of in chosen.items()})
 

@@ -56,7 +56,7 @@ TITLES = (DIRAC, ADDITIVE, RESIDUAL)
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
     found = {
         text: bench.part(f"drift-{of.key(bench.device)}", partial(drifted, bench, of))
-        for text, of in subjects(bench, settings).items()
+        for text, of in subjects(bench, settings, *TITLES).items()
     }
     return evidence(found, settings.deciding)
 

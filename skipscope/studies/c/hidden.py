@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
-    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings).items()}
+    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
     return evidence(found, settings.deciding)
 
 
@@ -69,6 +69,8 @@ def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -
                 "share of layers with numerically infinite cond or worse, PlainNet": lambda data: _mean(
                     infinite(data, PLAIN, numerically=True)
                 ),
+                "first layer with infinite cond, PlainNet": lambda data: _end(infinite(data, PLAIN), first=True),
+                "last layer with infinite cond, PlainNet": lambda data: _end(infinite(data, PLAIN), first=False),
                 "units that are zero for the whole batch, a layer, PlainNet": lambda data: dead(data, PLAIN),
                 "units that are zero for the whole batch, a layer, ResNet": lambda data: dead(data, RESIDUAL),
             },
@@ -106,6 +108,12 @@ def fall(dataset: xarray.Dataset) -> numpy.ndarray:
 
 def _mean(rows: numpy.ndarray) -> numpy.ndarray:
     return rows.mean(1)
+
+
+def _end(rows: numpy.ndarray, *, first: bool) -> numpy.ndarray:
+    """The first or the last of the states between blocks, counted from 1, at which it is so; NaN where at none."""
+    places = [numpy.flatnonzero(row) + 1 for row in rows]
+    return numpy.array([place[0 if first else -1] if len(place) else numpy.nan for place in places])
 
 
 HIDDEN = Study(

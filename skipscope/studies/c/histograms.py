@@ -43,6 +43,7 @@ from skipscope.studies.c.networks import (
     Reached,
     Subject,
     TwinSettings,
+    expect_titles,
     gathered,
     plain,
     reached,
@@ -84,6 +85,8 @@ class HistogramSettings(TwinSettings):
 
 
 def run(bench: Bench, settings: HistogramSettings) -> Evidence:
+    for titles in (settings.titles, settings.linear_titles):
+        expect_titles(titles, PLAIN, RESIDUAL)
     sizes: dict[str, dict[str, xarray.Dataset]] = {}
     ranks: dict[str, dict[str, xarray.Dataset]] = {}
     for form in settings.forms:
@@ -189,7 +192,7 @@ def evidence(
         own = gathered(found, deciding, quantities)
         if form in JUDGED and blown:
             blown["seeds"] = min(own["seeds"], blown["seeds"])
-        blown = {**own, **blown}
+        blown |= {name: value for name, value in own.items() if name not in blown}
     singular: dict[str, Any] = {}
     for form, found in ranks.items():
         suffix = "" if form == "ReLU" else f", {form}"
@@ -199,7 +202,8 @@ def evidence(
             for when in WHEN
             for title in (PLAIN, RESIDUAL)
         }
-        singular = {**gathered(found, deciding, quantities), **singular}  # with the seeds of the first form
+        own = gathered(found, deciding, quantities)
+        singular |= {name: value for name, value in own.items() if name not in singular}  # seeds of the first form
     return {"C8": blown, "C15": singular}
 
 

@@ -113,7 +113,7 @@ class TwinSettings:
     images: int = 1024  # training samples that networks are measured at; all where there are fewer
 
     def __post_init__(self) -> None:
-        for name in ("samples", "test_samples", "networks", "besides", "least_steps", "images"):
+        for name in ("samples", "test_samples", "networks", "besides", "least_steps", "batch", "images"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
@@ -236,8 +236,16 @@ def _fewer(wanted: int | None, split: Split) -> int | None:
     return None if wanted is None or wanted >= len(split) else wanted
 
 
-def subjects(bench: Bench, settings: TwinSettings) -> dict[str, Subject]:
+def subjects(bench: Bench, settings: TwinSettings, *compared: str) -> dict[str, Subject]:
+    """compared: titles that the study cannot do without."""
+    expect_titles(settings.titles, *compared)
     return {text: subject(bench, settings, text) for text in settings.subjects}
+
+
+def expect_titles(titles: Sequence[str], *compared: str) -> None:
+    missing = [title for title in compared if title not in titles]
+    if missing:
+        raise InputError(f"titles: this study compares {' and '.join(compared)}, got no {' and no '.join(missing)}")
 
 
 def _parts(text: str) -> tuple[str, int, str, str]:
@@ -400,6 +408,10 @@ def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
             progress(len(rows), total)
             network = reached(bench, of, title, seed, among)
             rows.append(conditions(network.at(network.epoch), images))
+    if any((row["hidden_full_rank"] == len(images)).any() for row in rows):
+        bench.note(
+            f"{of.title}: {len(images)} images are no more than some states have units, which limits their ranks"
+        )
     shape = (len(of.models), len(of.seeds), -1)
     return xarray.Dataset(
         {

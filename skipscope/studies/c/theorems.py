@@ -39,6 +39,7 @@ from skipscope.studies.study import Evidence, Study
 if TYPE_CHECKING:
     import xarray
 
+LARGEST = 80  # width of random products
 HOLDS = 0.1  # an error of approximation 16 up to which it is said to hold
 
 
@@ -61,6 +62,8 @@ class TheoremsSettings:
         for key in ("draws", "layers", "matrices", "networks", "besides"):
             if getattr(self, key) < 1:
                 raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
+        if self.size > LARGEST:
+            raise InputError(f"size: expected at most {LARGEST}, whose products take gigabytes, got {self.size}")
         if self.size < 3 or not self.units or min(self.units) < 1 or not self.rates:
             raise InputError(
                 f"expected a size of at least 3, numbers of units of at least 1 and a learning rate, "
@@ -134,6 +137,7 @@ def _approximated(sums: xarray.Dataset, approximation: xarray.Dataset, paths: xa
     unordered = paths.isel(case=paths["ratio_of_sums"].values > 1)
     return {
         "relative error of approximation 16": approximation["bounded"].values.tolist(),
+        "median error relative to the state alone, by case": approximation["error"].values.tolist(),
         "relative error of the exact sums": float(sums["error"].values[sums["kind"].values != "PlainNet"].max()),
         "cases where it holds": [
             f"{signs}, {scale:g}: cosine {cosine:.3f}, log10 cond {cond:.2g}"

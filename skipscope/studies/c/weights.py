@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
-    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings).items()}
+    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
     return evidence(found, settings.deciding)
 
 
