@@ -7,7 +7,7 @@ one number in several ways (dimension `reduction`):
 
     max       the largest over the modes
     global    the largest singular value of all modes over the smallest; grows with the imbalance of the shape
-    channel   the mode of channels alone: Cout of a weight, the units or channels of a state
+    channel   the mode of channels alone: Cout of a weight (Cin of a transposed convolution's), those of a state
     matrix    of the weight as the matrix Cout x (Cin kh kw), of the state as channels x (samples and places): the mode
               of channels once more, under the name that it has for matrices
 
@@ -41,7 +41,17 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.measure.gradient_ranks import GradientRanks, gradient_ranks
-from skipscope.measure.layers import OUTPUT, Chosen, Layer, main_tensor, run, sample_axis, undisturbed_run
+from skipscope.measure.layers import (
+    OUTPUT,
+    Chosen,
+    Layer,
+    acting_weights,
+    main_tensor,
+    modules_with_weights,
+    run,
+    sample_axis,
+    undisturbed_run,
+)
 from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision
@@ -89,18 +99,26 @@ def conditioning(
     found = _weights(model, chosen) if weights else {}
     measured = {name: condition for name, condition in found.items() if condition is not None}
     left_out = [name for name, condition in found.items() if condition is None]
-    attributes: dict[str, Any] = {"measure": "conditioning", "mode": "batch statistics" if training else "eval"}
+    attributes: dict[str, Any] = {
+        "measure": "conditioning",
+        "mode": "batch statistics" if training else "eval",
+        "computed_in": "float64",
+        "weight_precision": "float64",  # whose eps decides ranks and statuses: weights are taken as they are
+        "dtype": ", ".join(sorted({str(weight.dtype).removeprefix("torch.") for weight in model.parameters()})),
+    }
     passed = Passed(chosen, states)
     if states or gradients:
         inputs = Inputs.of(model, x, batch_axis)
         inputs.check_device(model)
         whole, inputs, notes = in_full_precision(model, inputs)
+        exact = all(tensor.dtype == torch.float64 for tensor in inputs.tensors() if tensor.is_floating_point())
+        attributes["state_precision"] = "float64" if exact and attributes["dtype"] == "float64" else "float32"
         attributes |= {"samples": inputs.batch, "notes": "; ".join(notes)}
         wanted = partial(_loss, targets=targets, loss=loss) if gradients else None
         passed.through(whole, inputs, wanted, batch_statistics=training)
         attributes |= {"loss": passed.loss} if gradients else {}
     rows = passed.rows
-    chosen.check([*found, *(row.name for row in rows)])
+    chosen.check([*acting_weights(model), *modules_with_weights(model)])
     if not measured and not rows:
         raise InputError(f"{type(model).__name__} has no weights with two dimensions or more")
     data: dict[str, Any] = {}
@@ -138,17 +156,10 @@ def operations(shape: Sequence[int]) -> float:
 def _weights(model: nn.Module, chosen: Chosen) -> dict[str, Condition | None]:
     """None for those that are empty or not real."""
     return {
-        name: condition_number(_acting(model, name, weight)) if weight.numel() and weight.is_floating_point() else None
-        for name, weight in model.named_parameters()
-        if weight.dim() >= 2 and (name, name.rpartition(".")[0]) in chosen
+        name: condition_number(weight) if weight.numel() and weight.is_floating_point() else None
+        for name, weight in acting_weights(model).items()
+        if (name, name.rpartition(".")[0]) in chosen
     }
-
-
-def _acting(model: nn.Module, name: str, weight: Tensor) -> Tensor:
-    """What a layer multiplies states by: a layer that makes it from its parameters has it as `effective_weight`."""
-    path, _, own = name.rpartition(".")
-    made = getattr(model.get_submodule(path), "effective_weight", None) if own == "weight" else None
-    return made.detach() if isinstance(made, Tensor) else weight
 
 
 # -- states

@@ -19,6 +19,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
 
@@ -81,6 +82,25 @@ def modules_with_weights(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
+def acting_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All weights of two dimensions or more by name: what layers multiply by, where they make it from parameters too.
+
+    Such a layer has torch's parametrizations, or says what it makes as `effective_weight`.
+    """
+    found: dict[str, Tensor] = {}
+    for name, weight in model.named_parameters():
+        before, parametrised, after = f".{name}".partition(".parametrizations.")
+        path, _, own = (
+            f"{before[1:]}.{after.partition('.')[0]}".rpartition(".") if parametrised else name.rpartition(".")
+        )
+        module = model.get_submodule(path)
+        made = getattr(module, "effective_weight", None) if own == "weight" else None
+        value = made if isinstance(made, Tensor) else getattr(module, own) if parametrised else weight
+        if value.dim() >= 2:
+            found.setdefault(f"{path}.{own}" if path else own, value.detach())
+    return found
+
+
 @contextmanager
 def undisturbed_run(model: nn.Module, *, gradients: bool = False, batch_statistics: bool = False) -> Iterator[None]:
     """Evaluation mode, everything put back; with `batch_statistics` batch norms normalise as in training, and their
@@ -97,7 +117,12 @@ def run(model: nn.Module, inputs: Inputs, entered: Entered, left: Left | None = 
     """The model's output; `entered` is called with every layer's state, `left` with what it returns, which has a
     gradient also where all weights are frozen."""
     with _listening(model, entered, left):
-        return model(*inputs.args, **inputs.kwargs)
+        try:
+            return model(*inputs.args, **inputs.kwargs)
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's forward raises
+            raise does_not_run(model, inputs, error) from error
 
 
 def main_tensor(values: Any) -> Tensor | None:

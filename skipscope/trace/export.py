@@ -157,16 +157,21 @@ def _first_line(error: BaseException | None) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def does_not_run(model: nn.Module, inputs: Inputs, error: Exception) -> InputError:
+    """What the model's own forward raised, as words about the batch."""
+    shapes = [tuple(t.shape) for t in inputs.tensors()]
+    return InputError(
+        f"{type(model).__name__} does not run on inputs of shapes {shapes}: {_first_line(error)}{_user_line(error)}; "
+        f"pass a batch that the model accepts{_passed_whole(model, inputs)}"
+    )
+
+
 def _explained(model: nn.Module, inputs: Inputs, error: Exception) -> Exception:
     """What stopped the export: the operation and the line of the user's code, and what to do instead."""
     try:
         call_untouched(model, inputs)
     except Exception as own:  # whatever the user's forward raises: the batch is to blame, not the export
-        shapes = [tuple(t.shape) for t in inputs.tensors()]
-        return InputError(
-            f"{type(model).__name__} does not run on inputs of shapes {shapes}: {_first_line(own)}{_user_line(own)}; "
-            f"pass a batch that the model accepts{_passed_whole(model, inputs)}"
-        )
+        return does_not_run(model, inputs, own)
     where = _user_line(error)
     operation = re.search(r"aten\.[\w.]+", str(error))
     what = f"operation {operation.group(0)}: " if operation else ""

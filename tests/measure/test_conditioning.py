@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.models.blocks.dirac import DiracLinear
 from tests.measure.nets import Net
 from tests.trace.families import FAMILIES
 from tests.trace.nets import CASES, D, Residual, mlp
@@ -320,3 +321,31 @@ def square_of(output: Any) -> Tensor:
     main = main_tensor(output)
     assert main is not None
     return main.square().sum()
+
+
+def test_weights_that_layers_make_are_measured_as_they_act() -> None:
+    torch.manual_seed(0)
+    bent = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    model = nn.Sequential(bent, nn.ReLU(), DiracLinear(4, 4))
+    found = ss.conditioning(model, torch.randn(9, 4))
+    assert found["weight"].values.tolist() == ["0.weight", "2.weight"]
+    for name, weight in (("0.weight", bent.weight), ("2.weight", model[2].effective_weight)):
+        expected = float(torch.linalg.cond(weight.detach().double()))
+        assert float(found["weight_condition"].sel(weight=name, reduction="max")) == pytest.approx(expected, rel=1e-6)
+    assert ss.conditioning(model, torch.randn(9, 4), layers="0")["layer"].values.tolist() == ["0"]
+
+
+def test_what_does_not_fit_is_said() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with pytest.raises(
+        ss.InputError, match=r"'nope' matches no layer and no weight; there are 0.weight, 1.weight, 0, 1"
+    ):
+        ss.conditioning(model, torch.randn(3, 4), layers="nope")
+    with pytest.raises(ss.InputError, match=r"does not run on inputs of shapes \[\(3, 5\)\]"):
+        ss.conditioning(model, torch.randn(3, 5))
+
+
+@pytest.mark.parametrize(("dtype", "states"), [(torch.float32, "float32"), (torch.float64, "float64")])
+def test_the_precision_is_said(dtype: torch.dtype, states: str) -> None:
+    found = ss.conditioning(nn.Linear(4, 4).to(dtype), torch.randn(9, 4, dtype=dtype))
+    assert (found.attrs["dtype"], found.attrs["state_precision"]) == (str(dtype).removeprefix("torch."), states)
