@@ -86,7 +86,9 @@ class Tracker:
 
     def __call__(self, model: nn.Module, epoch: int, history: History) -> xarray.Dataset:
         """One look; dimensions `what`, `layer`, `quantile` and `bin`."""
-        weight = next(model.parameters())
+        weight = next(model.parameters(), None)
+        if weight is None:
+            raise InputError(f"Tracker: {type(model).__name__} has no weights to look at")
         cuda = [weight.device] if weight.device.type == "cuda" else []
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         with torch.random.fork_rng(cuda), torch.enable_grad(), same_kernels_each_time():

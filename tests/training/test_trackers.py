@@ -273,3 +273,8 @@ def test_what_cannot_be_tracked_is_refused() -> None:
     one, other = (look(plain_net(), Tracker([place], split, **FEW)) for place in (0, 1))
     with pytest.raises(InputError, match=r"expected looks at one layer, got \['0'\] at epoch 0 and \['2'\]"):
         distributions({0: one, 1: other})
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    with pytest.raises(InputError, match="ReLU has no weights to look at"):
+        look(nn.ReLU(), Tracker(None, blobs(), **FEW))
