@@ -3,7 +3,7 @@
 adjoint_error               |<J v, u> - <v, J^T u>| / (|J v| |u|), the largest over the samples
 slope_zeroth, slope_first   how r0(e) = |f(x + e d) - f(x)| and r1(e) = |f(x + e d) - f(x) - e J d| fall with e: 1, and
                             2 where f is smooth; a piecewise linear f has r1 drop to rounding instead
-seen                        smooth, piecewise linear, linear, wrong or not a derivative
+seen                        smooth, piecewise linear, linear, at a kink, wrong or not a derivative
 passed                      1 where both tests are passed
 
 The control is the first unit's Jacobian with products that are off by 0.1 %: the tests must reject it (attributes
@@ -68,12 +68,18 @@ def verification_of(operators: Mapping[str, Operator]) -> xarray.Dataset:
 
 
 def _control(operators: Mapping[str, Operator]) -> tuple[str, Verification]:
+    """Of the first Jacobian whose state does not lie on a kink, where there is one."""
+    tested: tuple[str, Verification] | None = None
     for name, operator in operators.items():
         right = operator.double()
         if isinstance(right, Jacobian):
             wrong = _OffByALittle(right.function, right.state, right.axis, name=name, exit_axis=right.exit_axis)
-            return name, verify(wrong)
-    raise InputError("there is no Jacobian among the operators, so there is nothing to test")
+            tested = name, verify(wrong)
+            if tested[1].seen != "at a kink":
+                return tested
+    if tested is None:
+        raise InputError("there is no Jacobian among the operators, so there is nothing to test")
+    return tested
 
 
 class _OffByALittle(Jacobian):

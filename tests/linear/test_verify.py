@@ -38,6 +38,14 @@ def test_what_was_seen_is_said() -> None:
     assert "not the derivative of a function" in str(ss.verify(ss.Dense(torch.randn(3, 3))))
 
 
+def test_a_state_on_a_kink_has_no_derivative_to_test() -> None:
+    state = torch.randn(2, 6, dtype=torch.float64)
+    state[:, 0] = 0
+    result = ss.verify(ss.Jacobian(lambda x: x + torch.relu(2 * x), state))
+    assert (result.seen, result.passed) == ("at a kink", True)
+    assert "lies on a kink, where there is no derivative" in str(result)
+
+
 def test_a_wrong_derivative_fails() -> None:
     def cut(x: Tensor) -> Tensor:
         return x * x.detach()  # half of the derivative is missing
