@@ -9,8 +9,8 @@
 rate, no decay), at one of the rates below, at least 90 % of the answers are right while it trains. A rate ends early
 when it has succeeded or its loss is not finite. About 15 minutes of one core.
 
-A threshold is the one that no network of the first half breaks which trains, nor one of torchvision that is known to
-train; halfway to the next network that does not train.
+A threshold is the one that no network of the first half breaks which trains, nor one of torchvision or timm that is
+known to train; halfway to the next network that does not train.
 """
 
 from __future__ import annotations
@@ -45,17 +45,27 @@ MARK = "<!-- from here on: written by benchmarks/check.py report -->"
 RATES = (0.1, 0.01, 0.001, 0.0001)
 EPOCHS, BATCH, MOMENTUM = 15, 64, 0.9
 WORDS = {True: "yes", False: "no"}
-PUBLISHED = (
-    "resnet18",
-    "resnet50",
-    "resnext50_32x4d",
-    "mobilenet_v2",
-    "regnet_y_400mf",
-    "densenet121",
-    "vgg16",
-    "convnext_tiny",
+PUBLISHED = (  # known to train; pixels a side, images
+    ("resnet18", 64, 16),
+    ("resnet18", 32, 32),
+    ("resnet50", 64, 16),
+    ("resnet101", 64, 16),
+    ("resnet101", 128, 8),
+    ("resnet152", 64, 16),
+    ("resnext50_32x4d", 64, 16),
+    ("resnext101_32x8d", 64, 8),
+    ("mobilenet_v2", 64, 16),
+    ("regnet_y_400mf", 64, 16),
+    ("densenet121", 64, 16),
+    ("alexnet", 224, 16),
+    ("vgg11", 224, 4),
+    ("vgg16", 64, 16),
+    ("vgg16", 224, 4),
+    ("convnext_tiny", 64, 16),
+    ("timm vit_tiny_patch16_224", 224, 8),
+    ("timm deit_tiny_patch16_224", 224, 8),
+    ("timm mixer_s32_224", 224, 8),
 )
-PICTURES, SIDE = 16, 64  # smooth images at which those are measured, and their pixels a side
 SAMPLES = 32  # at which signals are measured
 TRAINS = 0.9  # of the training images answered right in one epoch
 
@@ -136,17 +146,28 @@ def signals(name: str) -> dict[str, float]:
     return measured(fresh(name), digits().train.images(chosen)).signals
 
 
-def published(name: str) -> dict[str, dict[str, float]]:
-    """Of a network of torchvision that is known to train: at smooth random images, and at noise as the command has it
-    where no data are named."""
-    from torchvision.models import get_model
-
+def published(name: str, side: int, images: int) -> dict[str, dict[str, float]]:
+    """Of a network that is known to train: at smooth random images, and at noise as the command has it where no data
+    are named."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("check", name))
-        model, small = get_model(name, weights=None), torch.randn(PICTURES, 3, 8, 8)
-        noise = torch.randn(SAMPLES, 3, SIDE, SIDE)
-    smooth = F.interpolate(small, size=SIDE, mode="bilinear")
-    return {f"{name}, {kind}": measured(model, x).signals for kind, x in (("smooth", smooth), ("noise", noise))}
+        model, small = known(name), torch.randn(images, 3, 8, 8)
+        noise = torch.randn(images, 3, side, side)
+    smooth = F.interpolate(small, size=side, mode="bilinear")
+    return {
+        f"{name}, {side} pixels, {kind}": measured(model, x).signals
+        for kind, x in (("smooth", smooth), ("noise", noise))
+    }
+
+
+def known(name: str) -> nn.Module:
+    if name.startswith("timm "):
+        import timm
+
+        return timm.create_model(name.removeprefix("timm "), pretrained=False)
+    from torchvision.models import get_model
+
+    return get_model(name, weights=None)
 
 
 # -- thresholds from one half, the figure from the other
@@ -176,11 +197,11 @@ def fit() -> None:
     found = read()
     first, _ = halves(found["networks"])
     networks = [found["networks"][name] for name in first]
-    known = [{"trains": True, "signals": signals} for signals in found["published"].values()]
+    trained = [{"trains": True, "signals": signals} for signals in found["published"].values()]
     failing = [network["signals"] for network in networks if not network["trains"]]
-    print(f"{len(networks)} networks, of which {len(failing)} fail; {len(known)} measurements of published ones")
+    print(f"{len(networks)} networks, of which {len(failing)} fail; {len(trained)} measurements of published ones")
     for rule in RULES:
-        threshold = fitted(rule, networks + known)
+        threshold = fitted(rule, networks + trained)
         caught = sum(replace(rule, threshold=threshold).broken(each) for each in failing)
         print(f"{rule.name:28} {threshold:8.3f}   in rules.py {rule.threshold:8.3f}   {caught} failures caught")
     missed = [name for name in first if not found["networks"][name]["trains"]]
@@ -255,9 +276,11 @@ def measure() -> None:
     found = read()
     for name, network in found["networks"].items():
         network["signals"] = {signal: round(value, 4) for signal, value in signals(name).items()}
-    for name in PUBLISHED:
-        for kind, values in published(name).items():
+    found["published"] = {}
+    for name, side, images in PUBLISHED:
+        for kind, values in published(name, side, images).items():
             found["published"][kind] = {signal: round(value, 4) for signal, value in values.items()}
+            print(kind, found["published"][kind], file=sys.stderr, flush=True)
     write(found)
 
 

@@ -80,7 +80,7 @@ def samples(mean: float = 0.0) -> Tensor:
 def test_scaled_rotations_change_sizes_and_nothing_else(scale: float) -> None:
     model = nn.Sequential(*(orthogonal(scale, seed) for seed in range(5)))
     signals = measured(model, samples()).signals
-    lengths = 4 * math.log10(scale)  # the last state enters the fifth layer
+    lengths = 3 * math.log10(scale)  # from what enters the second layer to what enters the fifth
     expected = {"growth": lengths, "gradient_growth": lengths, "contrast": 0, "rank": 1, "gradient_rank": 1}
     for name, value in expected.items():
         assert signals[name] == pytest.approx(value, abs=1e-9), name
@@ -92,19 +92,62 @@ def test_gradients_are_products_with_the_dense_jacobian() -> None:
     model = nn.Sequential(*(mlp(N, 20) for _ in range(3)), nn.Linear(N, 3)).double()
     x = samples()
     found = measured(model, x, seed=3)
-    last = model[:3](x).detach()
-    jacobian = torch.func.vmap(torch.func.jacrev(model[:3]))(x).detach()  # B, m, n
+    begin, rest = model[0][:2], nn.Sequential(*model[0][2:], *model[1:3])
+    first, last = begin(x).detach(), model[:3](x).detach()
+    jacobian = torch.func.vmap(torch.func.jacrev(rest))(first).detach()  # B, m, n
     drawn = torch.Generator("cpu").manual_seed(seed_of("functionals", 3))
     directions = torch.stack(
         [torch.randn(B, N, generator=drawn, dtype=torch.float64, device="cpu") for _ in range(PROBES)], 1
     ).to(x.device)
     back = directions @ jacobian  # B, PROBES, n
-    assert found.layers["gradient_rms"].values[0] == pytest.approx(float(back.square().mean().sqrt()), rel=1e-9)
+    assert found.layers["gradient_rms"].values[1] == pytest.approx(float(back.square().mean().sqrt()), rel=1e-9)
     assert found.signals["gradient_rank"] == pytest.approx(mean_rank(back) / mean_rank(directions), rel=1e-9)
-    moved = (jacobian @ (x.roll(-1, 0) - x)[:, :, None])[:, :, 0]  # B, m
+    moved = (jacobian @ (first.roll(-1, 0) - first)[:, :, None])[:, :, 0]  # B, m
     along = (directions * moved[:, None]).sum(2).square().mean().sqrt()
     real = (last.roll(-1, 0) - last).square().sum(1).mean().sqrt()
     assert 10 ** found.signals["sensitivity"] == pytest.approx(float(along / real), rel=1e-9)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4000, 10), (10, 4000), (30, 20)])
+def test_growth_of_the_gradient_does_not_depend_on_the_sizes_of_the_states(before: int, after: int) -> None:
+    model = nn.Sequential(nn.Linear(N, before), nn.Linear(before, after), nn.Linear(after, 2)).double()
+    nn.init.orthogonal_(model[1].weight)  # as many singular values of 1 as the smaller side has
+    found = measured(model, samples()).signals["gradient_growth"]
+    sampled = 3 / math.sqrt(2 * PROBES * B * before)  # of functionals, where some see nothing of the smaller space
+    assert found == pytest.approx(0, abs=1e-9 if before >= after else sampled)
+
+
+@pytest.mark.parametrize(("side", "layers"), [(8, 2), (64, 2), (224, 1)])
+@pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2d(1), None])
+def test_a_mean_over_places_is_no_vanishing_gradient(side: int, layers: int, pool: nn.Module | None) -> None:
+    torch.manual_seed(0)
+    forecast = ss.check(Pooled(layers, pool), torch.randn(2, 3, side, side))
+    assert forecast.trains
+    assert abs(forecast.signals["gradient_growth"]) < 0.3
+    assert forecast.layers["layer"].values[-1] == "head"
+
+
+class Pooled(nn.Module):
+    """Convolutions, a mean over places as a module or as a function, a classifier."""
+
+    def __init__(self, layers: int, pool: nn.Module | None) -> None:
+        super().__init__()
+        convolutions = (nn.Conv2d(channels, 8, 3, padding=1, bias=False) for channels in (3, 8)[:layers])
+        self.body = nn.Sequential(*(nn.Sequential(each, nn.BatchNorm2d(8), nn.ReLU()) for each in convolutions))
+        self.pool, self.head = pool, nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.body(x)
+        return self.head(h.mean((2, 3)) if self.pool is None else self.pool(h).flatten(1))
+
+
+@pytest.mark.parametrize("name", ["resnet8-digits-n4", "plainnet64-digits-connected-n2", "resnet8-digits-connected-n2"])
+def test_units_of_the_input_do_not_change_the_verdict(name: str) -> None:
+    model, x = network(name), digits()
+    found = {units: ss.check(model, units * x) for units in (1.0, 255.0, 1e-2)}
+    assert found[255.0].trains == found[1e-2].trains == found[1.0].trains == name.startswith("resnet")
+    assert "inputs are far from 1 in size" in str(found[255.0])
+    assert "inputs are far from 1 in size" not in str(found[1.0])
 
 
 def mean_rank(rows: Tensor) -> float:
@@ -120,7 +163,9 @@ def test_contrast_and_rank_have_closed_forms() -> None:
     first, last = nn.Linear(N, N).double(), nn.Linear(N, 2).double()
     first.weight.data, first.bias.data = torch.outer(direction, torch.ones(N)), torch.full((N,), 5.0).double()
     x = samples()
-    signals = measured(nn.Sequential(first, last), x).signals
+    as_it_is = nn.Linear(N, N, bias=False).double()
+    nn.init.eye_(as_it_is.weight)
+    signals = measured(nn.Sequential(as_it_is, first, last), x).signals
     sums = x.sum(1)
     energy = (sums[:, None] * direction + 5).square().sum()
     share = (sums - sums.mean()).square().sum() * direction.square().sum() / energy
@@ -173,6 +218,12 @@ def test_a_network_that_trains() -> None:
     assert "broken" not in str(forecast)
 
 
+@pytest.mark.parametrize(("name", "side"), [("resnet18", 32), ("alexnet", 64), ("timm vit_tiny_patch16_224", 224)])
+def test_known_networks_are_expected_to_train(name: str, side: int, benchmark: Any) -> None:
+    torch.manual_seed(0)
+    assert ss.check(benchmark.known(name), torch.randn(4, 3, side, side)).findings == ()
+
+
 def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> None:
     forecast = ss.check(network("plainnet64-digits-connected-n2-nonorm-small"), digits())
     assert not forecast.trains
@@ -197,10 +248,93 @@ def test_numbers_that_overflow_are_named() -> None:
     assert "not all of 2 is finite" in str(forecast)
 
 
+def test_numbers_that_are_not_defined_are_told_from_overflow() -> None:
+    model = nn.Sequential(nn.Linear(N, N), Root(), nn.Linear(N, 3))
+    (finding,) = ss.check(model, samples().float()).findings
+    assert finding.name == "not finite"
+    assert "2 has some that are not a number" in finding.sentence
+
+
+class Root(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (-1 - x.square()).sqrt()
+
+
+class Cut(nn.Module):
+    """Without gradients of what lies before layer `at`."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.layers, self.at = nn.ModuleList(nn.Linear(N, N) for _ in range(5)), at
+
+    def forward(self, x: Tensor) -> Tensor:
+        for index, layer in enumerate(self.layers):
+            x = layer(x.detach() if index == self.at else x)
+        return x
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_gradient_that_is_cut_off_is_found(at: int) -> None:
+    forecast = ss.check(Cut(at), samples().float())
+    finding = forecast.findings[0]
+    assert finding.name == "gradients are cut off"
+    named = ", ".join(f"layers.{index}" for index in range(at))
+    assert f"there is none for {'layer' if at == 1 else 'layers'} {named}," in finding.sentence
+
+
+def test_what_the_user_froze_is_a_note() -> None:
+    torch.manual_seed(0)
+    model = Cut(0)
+    before = ss.check(model, samples().float())
+    model.layers[1].requires_grad_(False)
+    after = ss.check(model, samples().float())
+    assert after.findings == before.findings
+    assert after.signals == before.signals
+    assert any(note.startswith("Frozen") and "layer layers.1" in note for note in after.notes)
+    assert not any(note.startswith("Frozen") for note in before.notes)
+    assert not model.layers[1].weight.requires_grad
+    features = Cut(2)
+    features.layers[:2].requires_grad_(False)
+    assert "gradients are cut off" not in {finding.name for finding in ss.check(features, samples().float()).findings}
+
+
+def test_parametrised_layers_count() -> None:
+    from torch.nn.utils import parametrizations
+
+    layers = [orthogonal(1.0, seed) for seed in range(4)]
+    model = nn.Sequential(parametrizations.orthogonal(layers[0]), parametrizations.weight_norm(layers[1]), *layers[2:])
+    forecast = ss.check(model, samples())
+    assert list(forecast.layers["layer"].values) == ["0", "1", "2", "3"]
+    assert forecast.signals["gradient_growth"] == pytest.approx(0, abs=1e-9)
+    dirac = ss.check(network("diracnet8-digits-connected-n2"), digits())
+    assert dirac.layers.sizes["layer"] == 8
+    assert dirac.trains
+
+
+def test_a_model_may_change_its_input_in_place() -> None:
+    x = samples().float()
+    kept = x.clone()
+    model = nn.Sequential(
+        nn.ReLU(inplace=True), nn.Linear(N, N), nn.ReLU(inplace=True), nn.Linear(N, N), nn.Linear(N, 3)
+    )
+    ss.check(model, x)
+    assert torch.equal(x, kept)
+
+
+def test_a_broken_rule_names_the_layer_where_it_breaks() -> None:
+    model = nn.Sequential(*(orthogonal(0.1, seed) for seed in range(8)))
+    findings = {finding.name: finding.sentence for finding in ss.check(model, samples()).findings}
+    steps = {rule.name: math.floor(-rule.threshold) + 1 for rule in RULES if not rule.above}
+    assert f"from {1 + steps['states vanish']} on" in findings["states vanish"]
+    assert f"back to {7 - steps['gradients vanish']}." in findings["gradients vanish"]
+
+
 def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
     model = network("resnet8-digits-n4").train()
     assert "has been in training" not in str(ss.check(model, digits(4)))
     model(digits(4))
+    assert any("4 samples are few" in note for note in ss.check(model, digits(4)).notes)
+    assert not any("samples are few" in note for note in ss.check(model, digits(16)).notes)
     assert "has been in training before: its batch norms have counted 1 batches" in " ".join(
         str(ss.check(model, digits(4))).split()
     )
@@ -212,6 +346,11 @@ def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
         (mlp, torch.randn(1, 8, device="cpu"), "at least 2 samples to compare, got 1"),
         (mlp, torch.ones(3, 8, device="cpu"), "expected samples that differ, got 3"),
         (lambda: nn.Embedding(5, 8), torch.arange(4, device="cpu"), "at least two layers with weights"),
+        (mlp, torch.randn(4, 9, device="cpu"), r"Sequential does not run on inputs of shapes \[\(4, 9\)\]"),
+        (mlp, torch.arange(32, device="cpu").view(4, 8), "does not run on inputs of shapes"),
+        (mlp, torch.full((4, 8), math.nan, device="cpu"), "expected finite inputs"),
+        (nn.ReLU, torch.randn(4, 8, device="cpu"), "weight of two dimensions or more, ReLU has none"),
+        (lambda: "text", torch.randn(4, 8, device="cpu"), "expected a torch.nn.Module as the model, got str"),
     ],
 )
 def test_bad_input(make: Callable[[], nn.Module], x: Tensor, said: str) -> None:
@@ -226,9 +365,13 @@ def test_the_rules_are_those_of_the_documentation() -> None:
     assert listed == said
 
 
-def test_no_network_that_gave_the_thresholds_and_trains_breaks_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    benchmark: Any = importlib.import_module("check")
+    return importlib.import_module("check")
+
+
+def test_no_network_that_gave_the_thresholds_and_trains_breaks_one(benchmark: Any) -> None:
     found = benchmark.read()
     first, second = benchmark.halves(found["networks"])
     assert len(first) == len(second) == 62
@@ -236,6 +379,16 @@ def test_no_network_that_gave_the_thresholds_and_trains_breaks_one(monkeypatch: 
     assert not any(rule.broken(signals) for rule in RULES for signals in (*fine, *found["published"].values()))
     low, high = benchmark.wilson(58, 62)
     assert (round(low, 3), round(high, 3)) == (0.846, 0.975)
+
+
+def test_the_headline_is_that_of_the_stored_signals(benchmark: Any) -> None:
+    found = benchmark.read()["networks"]
+    _, second = benchmark.halves(found)
+    right = sum(found[name]["trains"] != any(rule.broken(found[name]["signals"]) for rule in RULES) for name in second)
+    low, high = (f"{100 * bound:.1f} %" for bound in benchmark.wilson(right, len(second)))
+    share = f"{right} of {len(second)} right, {100 * right / len(second):.1f} %, 95 % interval {low} to {high}"
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    assert f"**{share}**" in " ".join(page.split())
 
 
 # -- the command
@@ -252,6 +405,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "not expected to train: states vanish" in captured.err
     assert run_command(monkeypatch, "check", "skipscope:resnet8-digits", "--data", "digits", "--strict") == 0
     assert run_command(monkeypatch, "check", "skipscope:resnet8-digits", "--samples", 1) == 2
+    capsys.readouterr()
+    assert run_command(monkeypatch, "check", "skipscope:resnet8-digits", "--input-shape", "3,8,8") == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_given_weights_are_described_as_such(
@@ -261,3 +417,11 @@ def test_given_weights_are_described_as_such(
     arguments = ("check", "skipscope:resnet8-digits-n4", "--weights", tmp_path / "weights.pt")
     assert run_command(monkeypatch, *arguments) == 0
     assert "the weights given, not a fresh start" in capsys.readouterr().out
+    factory = tmp_path / "own.py"
+    factory.write_text(
+        "import torch\ndef make():\n    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 3))\n"
+    )
+    assert run_command(monkeypatch, "check", f"{factory}:make", "--input-shape", "8") == 0
+    said = capsys.readouterr().out
+    assert "weights as the factory made them\n" in said
+    assert "not a fresh start" not in said

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.check.forecast import Finding, Forecast
-from skipscope.check.rules import NORM, RULES, VARIANCE
+from skipscope.check.rules import NORM, RULES, VARIANCE, Rule
 from skipscope.check.signals import Measured, measured
+from skipscope.report.table import number
+
+SHOWN = 5  # layers that a sentence names
+USUAL = (0.01, 100)  # sizes of inputs that need no remark
+FEW = 16  # samples; with fewer, batch norms over few places make gradients degenerate
 
 
 def check(model: nn.Module, x: Any, *, seed: int = 0) -> Forecast:
@@ -21,16 +27,46 @@ def check(model: nn.Module, x: Any, *, seed: int = 0) -> Forecast:
     the random functionals whose gradients are followed back.
     """
     found = measured(model, x, seed)
-    findings = [
-        Finding(rule.name, rule.sentence(value), rule.remedies, value, rule.threshold)
-        for rule in RULES
-        if rule.broken(found.signals)
-        for value in [found.signals[rule.signal]]
-    ]
-    if found.not_finite:
-        sentence = f"Numbers overflow: not all of {found.not_finite} is finite."
-        findings.insert(0, Finding("not finite", sentence, (NORM, VARIANCE)))
+    findings = (
+        [_not_finite(found)]
+        if found.not_finite
+        else [_broken(rule, found) for rule in RULES if rule.broken(found.signals)]
+    )
+    if found.cut:
+        sentence = (
+            f"Gradients do not come back: there is none for {_listed(found.cut)}, as where detach() cuts them off."
+        )
+        findings.insert(0, Finding("gradients are cut off", sentence, ("a path of gradients from the loss to them",)))
     return Forecast(tuple(findings), found.signals, found.layers, tuple(_notes(model, found)))
+
+
+def _not_finite(found: Measured) -> Finding:
+    if found.overflow:
+        return Finding("not finite", f"Numbers overflow: not all of {found.not_finite} is finite.", (NORM, VARIANCE))
+    sentence = (
+        f"Numbers are not defined: {found.not_finite} has some that are not a number, and nothing is infinite there."
+    )
+    return Finding(
+        "not finite", sentence, ("finite weights", "no division by zero, logarithm or root out of its range")
+    )
+
+
+def _broken(rule: Rule, found: Measured) -> Finding:
+    value = found.signals[rule.signal]
+    sentence = rule.sentence(value)
+    crossed = [place for place, at in enumerate(found.by_layer.get(rule.signal, ())) if rule.beyond(at)]
+    if crossed:
+        backwards = rule.signal == "gradient_growth"
+        place = found.layers["layer"].values[crossed[-1] if backwards else crossed[0]]
+        sentence += (
+            f" It is past the threshold {'back to' if backwards else 'from'} {place}{'' if backwards else ' on'}."
+        )
+    return Finding(rule.name, sentence, rule.remedies, value, rule.threshold)
+
+
+def _listed(layers: Sequence[str]) -> str:
+    shown = ", ".join(layers[:SHOWN]) + (f" and {len(layers) - SHOWN} more" if len(layers) > SHOWN else "")
+    return f"{'layer' if len(layers) == 1 else 'layers'} {shown}"
 
 
 def _notes(model: nn.Module, found: Measured) -> list[str]:
@@ -42,6 +78,13 @@ def _notes(model: nn.Module, found: Measured) -> list[str]:
     steps = max((_steps(module) for module in model.modules()), default=0)
     if steps:
         notes.append(f"The model has been in training before: its batch norms have counted {steps} batches.")
+    if about["samples"] < FEW and any(isinstance(module, _BatchNorm) for module in model.modules()):
+        notes.append(f"{about['samples']} samples are few for batch norms: the verdict may be that of the batch.")
+    if found.input_rms is not None and not USUAL[0] <= found.input_rms <= USUAL[1]:
+        notes.append(f"The inputs are far from 1 in size (root mean square {number(found.input_rms)}): scale them.")
+    if found.frozen:
+        frozen = _listed(found.frozen)
+        notes.append(f"Frozen by the model itself, and measured as if it were not: {frozen}.")
     left = [name for name, value in found.signals.items() if math.isnan(value)]
     if left:
         notes.append(f"Not measured here: {', '.join(left)}.")

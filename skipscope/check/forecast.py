@@ -74,13 +74,19 @@ class Forecast:
         return "\n\n".join(["\n".join([said, *found]), str(self._table()), "\n".join(notes)])
 
     def _table(self) -> Table:
+        asked: dict[str, list[Rule]] = {}
+        for rule in RULES:
+            asked.setdefault(rule.signal, []).append(rule)
         rows = [
-            (rule.question, rule.shown(self.signals[rule.signal]), _limit(rule), self._mark(rule)) for rule in RULES
+            (
+                rules[0].question,
+                rules[0].shown(self.signals[signal]),
+                ", ".join(sorted(map(_limit, rules))),
+                "broken" if any(rule.broken(self.signals) for rule in rules) else "",
+            )
+            for signal, rules in asked.items()
         ]
         return Table("Signals", ("question", "measured", "expected", ""), rows)
-
-    def _mark(self, rule: Rule) -> str:
-        return "broken" if rule.broken(self.signals) else ""
 
 
 def _limit(rule: Rule) -> str:

@@ -1,18 +1,23 @@
 """What a check measures: a profile of the states, layer by layer, and one number for each question.
 
-With h_0 the first state, h_L the last (what enters the last layer), B samples, J the Jacobian of h_L by h_0:
+With h_0 the first state (what enters the second layer: the units of the input are gone), h_L the last (what enters the
+last layer, or what a mean over places was taken of before it), n_0 and n_L entries of a sample, B samples, J the
+Jacobian of h_L by h_0:
 
 growth            log10 of RMS(h_L) / RMS(h_0)
 contrast          log10 of s_L / s_0; s: the share of a state's energy that differs between samples,
                   1 - |mean of h|^2 / mean of |h|^2. A network that maps all inputs to one direction loses it
-rank              r_L / r_0; r: exp(entropy) of the squared singular values of the centred states, from 1 to B - 1
-gradient_growth   log10 of RMS(g_0) / RMS(g_L), g = dF/dh for random linear functionals F of h_L
+rank              r_L / min(r_0, n_L); r: exp(entropy) of the squared singular values of the centred states, from 1 to
+                  B - 1
+gradient_growth   log10 of |J|_F / sqrt(min(n_0, n_L)), the RMS of the singular values of J, from g = dF/dh for random
+                  linear functionals F of h_L
 sensitivity       log10 of |J d| / |D|, root mean squares over the samples; d: from a sample's h_0 to that of the next,
                   D: the same for h_L. A linear network has 0. Above it, a small step towards another sample goes
                   further than the whole way: gradients of neighbouring inputs have nothing in common. |J d| is
                   from the same functionals, with one sample changed at a time
 gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBES random u, the mean over the samples,
-                  from 1 to PROBES: near 1 the gradients that come back all point the same way
+                  from 1 to PROBES, over that of the u or n_0: near 1 / PROBES the gradients that come back all point
+                  the same way
 loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
                   C classes: a float tensor (B, C)
 
@@ -44,30 +49,56 @@ SAME = 1e-20  # a share of the energy that rounding leaves between equal samples
 
 @dataclass(frozen=True)
 class Measured:
-    """signals: by name, NaN where one cannot be measured. layers: the profile. not_finite: the first such state."""
+    """signals: by name, NaN where one cannot be measured. layers: the profile.
+
+    by_layer: those signals that every state has, from the first state to it or from it to the last; NaN before the
+    first. not_finite: the first state of which some number is not. overflow: whether one there is infinite.
+    """
 
     signals: dict[str, float]
     layers: xarray.Dataset
+    by_layer: dict[str, list[float]]
+    input_rms: float | None
+    cut: tuple[str, ...]
+    frozen: tuple[str, ...]
     not_finite: str = ""
+    overflow: bool = False
 
 
 def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
     with training_pass(model, x) as run:
-        bad = [state.layer for state in run.states if not state.tensor.isfinite().all()]
-        bad += ["the output"] * any(not t.isfinite().all() for t in floats(run.output))
+        named = [(state.layer, state.tensor) for state in run.states]
+        named += [("the output", tensor) for tensor in floats(run.output)]
+        bad = [(name, bool(tensor.isinf().any())) for name, tensor in named if not tensor.isfinite().all()]
         profiles = [_profile(run, state) for state in run.states]
         first, moved = _follow_back(run, profiles, seed)
         loss = _loss(run, seed)
-    if profiles[first]["contrast"] < SAME:
+    if profiles[0]["contrast"] < SAME:
         raise InputError(f"check: expected samples that differ, got {run.batch} that are the same")
     signals = {**_signals(profiles[first], profiles[-1], moved), "loss": loss}
-    return Measured(signals, _dataset(run, profiles, seed), bad[0] if bad else "")
+    by_layer = {
+        "growth": [_log_ratio(profile["rms"], profiles[first]["rms"]) for profile in profiles],
+        "rank": [_rank_kept(profiles[first], profile) for profile in profiles],
+        "gradient_growth": [_gain(profile, profiles[-1]) for profile in profiles],
+    }
+    for values in by_layer.values():
+        values[:first] = [math.nan] * first
+    return Measured(
+        signals,
+        _dataset(run, profiles, seed),
+        by_layer,
+        run.input_rms,
+        run.cut,
+        run.frozen,
+        *(bad[0] if bad else ("", False)),
+    )
 
 
 def _profile(run: Pass, state: State) -> dict[str, float]:
     """The numbers of one state; `distance` is that between a sample and the next, an RMS."""
     found = {
         "rms": _rms(state.tensor),
+        "entries": state.entries / run.batch,
         **dict.fromkeys(("contrast", "distance", "rank", "gradient_rms", "gradient_rank"), math.nan),
     }
     if state.axis is None or not state.tensor.isfinite().all():
@@ -84,7 +115,8 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
 def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> tuple[int, float]:
     """Put gradients of random functionals of the last state into the profiles.
 
-    Returned: the number of the first state that the last one depends on; |J d| of that state, as an RMS over samples.
+    Returned: the number of the first state, run's own or the next that the last one depends on; |J d| of that state, as
+    an RMS over samples.
     """
     generator = torch.Generator("cpu").manual_seed(seed_of("functionals", seed))
     tensors = [state.tensor for state in run.states]
@@ -98,7 +130,7 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> tupl
         reached = [index for index, gradient in enumerate(found) if gradient is not None]
         for index in reached:
             squares[index].append(_rms(found[index]) ** 2)
-        for index in (reached[0], reached[-1]):
+        for index in {next(index for index in reached if index >= run.first), reached[-1]}:
             ends.setdefault(index, []).append(found[index])
     for profile, each in zip(profiles, squares, strict=True):
         profile["gradient_rms"] = (sum(each) / PROBES) ** 0.5 if each else math.nan
@@ -134,11 +166,21 @@ def _signals(first: dict[str, float], last: dict[str, float], moved: float) -> d
     return {
         "growth": _log_ratio(last["rms"], first["rms"]),
         "contrast": _log_ratio(last["contrast"], first["contrast"]),
-        "rank": last["rank"] / first["rank"] if first["rank"] else math.nan,
-        "gradient_growth": _log_ratio(first["gradient_rms"], last["gradient_rms"]),
+        "rank": _rank_kept(first, last),
+        "gradient_growth": _gain(first, last),
         "sensitivity": _log_ratio(moved, last["distance"]),
-        "gradient_rank": first["gradient_rank"] / last["gradient_rank"],
+        "gradient_rank": first["gradient_rank"] / min(last["gradient_rank"], first["entries"]),
     }
+
+
+def _rank_kept(first: dict[str, float], last: dict[str, float]) -> float:
+    """A state has no more directions than entries."""
+    return last["rank"] / min(first["rank"], last["entries"]) if first["rank"] else 0.0
+
+
+def _gain(first: dict[str, float], last: dict[str, float]) -> float:
+    spread = first["entries"] / min(first["entries"], last["entries"])
+    return _log_ratio(first["gradient_rms"], last["gradient_rms"]) + math.log10(spread) / 2
 
 
 def _log_ratio(above: float, below: float) -> float:

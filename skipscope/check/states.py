@@ -1,8 +1,9 @@
 """The states of any model in one forward pass as training runs it: what enters each layer that has a weight matrix.
 
-The last state is what enters the last layer where that gives the model's output, a classifier or the like; else it is
-the output itself. Batch norms use the statistics of the batch, dropout is off, and nothing of the model changes:
-buffers are copies, modes and random numbers are put back. No graph is exported, so this works where a trace does not.
+The last state is what enters the last layer where that gives the model's output, a classifier or the like, or what a
+mean over places was taken of just before; else it is the output itself. Batch norms use the statistics of the batch,
+dropout is off, and nothing of the model changes: buffers are copies, modes and random numbers are put back. No graph is
+exported, so this works where a trace does not.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.measure.layers import OUTPUT, modules_with_weights
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed, unwrapped
 
@@ -34,6 +37,10 @@ class State:
     tensor: Tensor
     axis: int | None
 
+    @property
+    def entries(self) -> int:
+        return self.tensor.numel()
+
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """(B, n) in float64 of a tensor of this state's shape, such as its gradient."""
         assert self.axis is not None
@@ -42,11 +49,21 @@ class State:
 
 @dataclass(frozen=True)
 class Pass:
-    """states: in the order in which they were used. output: the model's own, in the same graph."""
+    """states: in the order in which they were used. output: the model's own, in the same graph.
+
+    first: the number of the state that others are compared with, what enters the second layer where there is one: the
+    first layer and its norm have turned the input's units into the network's own. input_rms: None where no float tensor
+    is among the inputs. cut: layers that ran and get no gradient from the output. frozen: layers whose weights the user
+    keeps from training; they are measured like others.
+    """
 
     states: tuple[State, ...]
     output: Any
     batch: int
+    first: int
+    input_rms: float | None
+    cut: tuple[str, ...]
+    frozen: tuple[str, ...]
 
 
 @contextmanager
@@ -55,22 +72,42 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
 
     x: a batch of at least two samples, as `skipscope.trace` takes it.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"check: expected a torch.nn.Module as the model, got {type(model).__name__}")
     model = unwrapped(model)
+    if not any(weight.dim() >= 2 and weight.is_floating_point() for weight in model.parameters()):
+        raise InputError(
+            f"check: expected a model with a weight of two dimensions or more, {type(model).__name__} has none"
+        )
     inputs = Inputs.of(model, x)
     inputs.check_device(model)
+    values = [t for t in inputs.tensors() if t.is_floating_point()]
+    if not all(bool(t.isfinite().all()) for t in values):
+        raise InputError("check: expected finite inputs, got some that are infinite or not a number")
     if inputs.batch < 2:
         raise InputError(f"check: expected a batch of at least 2 samples to compare, got {inputs.batch}")
-    inputs = inputs.map(lambda t: t.detach().clone().requires_grad_() if t.is_floating_point() else t)
+    inputs = inputs.map(lambda t: t.detach().requires_grad_().clone() if t.is_floating_point() else t.clone())
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     with undisturbed(model), torch.enable_grad(), _recorded(model, inputs.batch) as record:
         for module in model.modules():
             if isinstance(module, _BatchNorm):
                 module.training = True
         for weight in weights.values():
             weight.requires_grad_(weight.is_floating_point())
-        output = torch.func.functional_call(model, (weights, buffers), inputs.args, inputs.kwargs)
-        yield Pass(tuple(_with_ends(record, inputs, output)), output, inputs.batch)
+        output = _output(model, (weights, buffers), inputs)
+        entering, leaving = floats((inputs.args, inputs.kwargs)), floats(output)
+        states = tuple(_with_ends(record, entering, leaving))
+        yield Pass(
+            states,
+            output,
+            inputs.batch,
+            int(record.from_input and states[1].layer != OUTPUT),
+            _input_rms(values),
+            tuple(_without_gradient(record, weights, frozen, leaving)),
+            tuple(path for path in record.calls if any(name in frozen for name in _owned(path, weights))),
+        )
 
 
 def floats(tree: Any) -> list[Tensor]:
@@ -78,8 +115,55 @@ def floats(tree: Any) -> list[Tensor]:
     return [t for t in pytree.tree_leaves(tree) if isinstance(t, Tensor) and t.is_floating_point() and t.requires_grad]
 
 
+def _output(model: nn.Module, values: tuple[dict[str, Tensor], ...], inputs: Inputs) -> Any:
+    try:
+        return torch.func.functional_call(model, values, inputs.args, inputs.kwargs)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever the user's forward raises
+        shapes = [tuple(t.shape) for t in inputs.tensors()]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InputError(
+            f"check: {type(model).__name__} does not run on inputs of shapes {shapes}: "
+            f"{lines[0] if lines else type(error).__name__}; pass a batch that the model accepts"
+        ) from error
+
+
+def _input_rms(values: list[Tensor]) -> float | None:
+    count = sum(t.numel() for t in values)
+    return (sum(float(t.detach().double().square().sum()) for t in values) / count) ** 0.5 if count else None
+
+
+def _owned(path: str, weights: dict[str, Tensor]) -> list[str]:
+    """Names of a layer's own weights of two dimensions or more, also where they are parametrised."""
+    inside = f"{path}.parametrizations." if path else "parametrizations."
+    return [
+        name
+        for name, weight in weights.items()
+        if weight.dim() >= 2 and (name.rpartition(".")[0] == path or name.startswith(inside))
+    ]
+
+
+def _without_gradient(
+    record: _Record, weights: dict[str, Tensor], frozen: set[str], leaving: list[Tensor]
+) -> list[str]:
+    """Layers that ran, are not frozen, and on which the output does not depend as automatic differentiation sees it."""
+    trained = {name: weight for name, weight in weights.items() if weight.requires_grad and name not in frozen}
+    owned = {path: _owned(path, trained) for path in record.calls}
+    names = [name for each in owned.values() for name in each]
+    if not names:
+        return []
+    ones = [torch.ones_like(leaf) for leaf in leaving]
+    found = torch.autograd.grad(leaving, [weights[n] for n in names], ones, retain_graph=True, allow_unused=True)
+    reached = {name for name, gradient in zip(names, found, strict=True) if gradient is not None}
+    return [path or "input" for path, each in owned.items() if each and reached.isdisjoint(each)]
+
+
 class _Record:
-    """states: as they enter layers. left: what came out of the layer that was entered last."""
+    """states: as they enter layers. left: what came out of the layer that was entered last.
+
+    from_input: whether the first layer takes a float tensor. averaged: what the last mean was taken of, and the mean.
+    """
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
@@ -87,14 +171,21 @@ class _Record:
         self.calls: Counter[str] = Counter()
         self.entered = ""
         self.left: Any = None
+        self.from_input = False
+        self.averaged: tuple[Tensor, Tensor] | None = None
+        self.before_mean: dict[int, Tensor] = {}  # by the number of the state that the mean became
 
     def enter(self, path: str, args: Any) -> None:
         self.calls[path] += 1
         self.entered, self.left = path, None
         entering = floats(args)
+        self.from_input = self.from_input or (self.calls.total() == 1 and bool(entering))
         if entering and not (self.states and self.states[-1].tensor is entering[0]):  # queries, keys, values share one
             name = path if self.calls[path] == 1 else f"{path}#{self.calls[path]}"
             self.add(name or "input", entering[0])
+            averaged, self.averaged = self.averaged, None
+            if averaged is not None and averaged[1].numel() == entering[0].numel():
+                self.before_mean[len(self.states) - 1] = averaged[0]
 
     def leave(self, path: str, output: Any) -> None:
         if path == self.entered:
@@ -102,6 +193,23 @@ class _Record:
 
     def add(self, name: str, tensor: Tensor) -> None:
         self.states.append(State(name, tensor, _batch_axis(tensor, self.batch)))
+
+
+class _Means(TorchFunctionMode):
+    """Keeps the last mean that makes a tensor smaller, and what it was taken of."""
+
+    def __init__(self, record: _Record) -> None:
+        super().__init__()
+        self.record = record
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if (name == "mean" or "avg_pool" in name) and isinstance(found, Tensor):
+            of = next(iter(floats((args, kwargs))), None)
+            if of is not None and of.numel() > found.numel():
+                self.record.averaged = (of, found)
+        return found
 
 
 @contextmanager
@@ -115,27 +223,28 @@ def _recorded(model: nn.Module, batch: int) -> Iterator[_Record]:
         return lambda module, args, output: record.leave(path, output)
 
     handles = []
-    for path, module in model.named_modules():
-        if any(weight.dim() >= 2 for weight in module.parameters(recurse=False)):
-            handles += [
-                module.register_forward_pre_hook(before(path), with_kwargs=True),
-                module.register_forward_hook(after(path)),
-            ]
     try:
-        yield record
+        for name, module in modules_with_weights(model).items():
+            path = "" if module is model else name
+            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
+            handles.append(module.register_forward_hook(after(path)))
+        with _Means(record):
+            yield record
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _with_ends(record: _Record, inputs: Inputs, output: Any) -> list[State]:
-    entering, leaving = floats((inputs.args, inputs.kwargs)), floats(output)
+def _with_ends(record: _Record, entering: list[Tensor], leaving: list[Tensor]) -> list[State]:
     if not leaving:
         raise InputError("check: expected an output with a float tensor that depends on the weights, found none")
     if not record.states and entering:  # no module of its own around its weights
         record.add("input", entering[0])
     if len(record.states) < 2 or not any(leaf is record.left for leaf in leaving):
-        record.add("output", leaving[0])
+        record.add(OUTPUT, leaving[0])
+    elif (end := len(record.states) - 1) in record.before_mean:
+        tensor = record.before_mean[end]
+        record.states[end] = State(record.states[end].layer, tensor, _batch_axis(tensor, record.batch))
     if len(record.states) < 2:
         raise InputError("check: expected at least two layers with weights, or a float input; found neither")
     return record.states

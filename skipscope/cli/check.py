@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,10 +66,16 @@ def check(
         from skipscope.runs import write_whole
 
         write_whole(out / "check.json", lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
-    about = "initial weights, before training" if source.random_weights else "the weights given, not a fresh start"
-    talk.result(written if as_json else f"{source}: {about}\n\n{forecast}")
+    talk.result(written if as_json else f"{source}{_about(source.random_weights, weights)}\n\n{forecast}")
     if out is not None:
         talk.say(f"wrote {out / 'check.json'}")
     if strict and not forecast.trains:
         talk.say(f"not expected to train: {', '.join(finding.name for finding in forecast.findings)}")
         raise typer.Exit(CLAIM_FAILED)
+
+
+def _about(random_weights: bool, weights: Path | None) -> str:
+    """What the source itself does not say: a factory's weights may be new or not."""
+    if random_weights:
+        return ": initial weights, before training"
+    return "" if weights is None else ": the weights given, not a fresh start"
