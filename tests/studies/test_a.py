@@ -140,8 +140,10 @@ def test_deciding_subjects_decide_and_the_others_stand_beside_them() -> None:
     assert found["A1"]["LSS, type2-digits"] == [2.0, 2.0]
     everything = alignment.evidence(subjects)
     assert everything["A1"]["LSS"] == [1.05] * 3 + [2.0] * 2
-    assert everything["A1"]["seeds"] == 5
+    assert everything["A1"]["seeds"] == 2  # the fewest of a subject: networks on other data are no repetitions
     assert decided("A1", everything).verdict != "reproduced"
+    beside = alignment.evidence({"type1-mnist": fake(), "type1-mnist-preactivation": fake(line_shape=3.0)})["A1"]
+    assert (beside["LSS"], beside["LSS, type1-mnist-preactivation"]) == ([1.05] * 3, [3.0] * 3)
     for of_both in (found, everything):  # of fully connected and of convolutional networks
         assert of_both["A5"]["energy in the first C"] == [0.999] * 3
         assert (of_both["A6"]["seeds"], of_both["A6"]["energy in the first C"]) == (2, [0.8, 0.8])

@@ -37,4 +37,5 @@ if __name__ == "__main__":
     normed = net()  # batch norms see their own parts, and all processes end with the main one's statistics
     train(normed, blobs(), Settings(epochs=2, batch=16))
     save_file(weights(normed), out / f"normed{rank}.safetensors")
+    torch.distributed.barrier()  # one that leaves early takes the others' connections with it
     torch.distributed.destroy_process_group()
