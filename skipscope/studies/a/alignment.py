@@ -131,14 +131,6 @@ def _networks(datasets: list[xarray.Dataset]) -> int:
     return min((dataset.sizes["seed"] for dataset in datasets), default=0)
 
 
-LARGE = (
-    "type1-mnist",
-    "type1-mnist-preactivation",
-    "type1-fashion-mnist",
-    "type1-cifar10",
-    "type2-cifar10",
-    "type3-fashion-mnist",
-)
 ALL = (
     *(f"type{kind}-{data}" for kind in (1, 2, 3) for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")),
     *(f"type{kind}-imagenette32" for kind in (2, 3)),
@@ -164,7 +156,7 @@ ALIGNMENT = Study(
             batch=1024,
             decay_budget=20.0,
             looks=FEW_LOOKS,
-            subjects=LARGE,
+            subjects=(*ALL, f"type1-mnist{PREACTIVATION}"),
             deciding=(),
         ),
         "paper": AlignmentSettings(
