@@ -3,19 +3,21 @@
     python scripts/results.py docs/results/D RUN... --machine "one NVIDIA H200"
 
 Writes claims.json (the claims of all runs, with the run that each is from) and README.md (a table of them) into the
-folder, and one PNG a figure that --figures chooses by the end of its name (they need the extra `export`); a figure
-that several runs have is there once.
+folder, the tables of the report that --tables chooses by the beginning of their titles, and one PNG a figure that
+--figures chooses by the end of its name (they need the extra `export`); what several runs have is there once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from skipscope.inspection import Result, load
 from skipscope.report.figures import save
+from skipscope.report.table import Table
 from skipscope.runs import SavedRun, as_json, load_run
 from skipscope.runs.numbers import in_words
 
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--machine", required=True)
     parser.add_argument("--figures", nargs="*", default=[])
+    parser.add_argument("--tables", nargs="*", default=[])
     parser.add_argument("--title", default="Results")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -38,6 +41,10 @@ def main() -> None:
         saved, result = load_run(path), load(path)
         claims += [{**decision.to_dict(), "run": path.name} for decision in saved.claims]
         lines += described(saved)
+        for table in result.tables:
+            if table.title.startswith(tuple(options.tables)) and str(table) not in drawn:
+                drawn.add(str(table))
+                lines += in_markdown(table)
         for name in pictures(result, options.figures, options.folder, path.name, drawn):
             lines += [f"![{name}]({name})", ""]
     (options.folder / "claims.json").write_text(as_json(claims) + "\n")
@@ -58,6 +65,13 @@ def described(saved: SavedRun) -> list[str]:
         escaped = [cell.replace("|", "\\|") for cell in (*cells, in_words(decision.measured))]
         lines.append(f"| {' | '.join(escaped)} |")
     return [*lines, ""]
+
+
+def in_markdown(table: Table) -> list[str]:
+    def row(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+    return [f"{table.title}:", "", row(table.columns), row(["---"] * len(table.columns)), *map(row, table.rows), ""]
 
 
 def pictures(result: Result, ends: list[str], folder: Path, run: str, drawn: set[str]) -> list[str]:

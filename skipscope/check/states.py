@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
 from skipscope.measure.layers import OUTPUT, modules_with_weights
+from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed, unwrapped
 
@@ -121,12 +122,7 @@ def _output(model: nn.Module, values: tuple[dict[str, Tensor], ...], inputs: Inp
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever the user's forward raises
-        shapes = [tuple(t.shape) for t in inputs.tensors()]
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise InputError(
-            f"check: {type(model).__name__} does not run on inputs of shapes {shapes}: "
-            f"{lines[0] if lines else type(error).__name__}; pass a batch that the model accepts"
-        ) from error
+        raise does_not_run(model, inputs, error) from error
 
 
 def _input_rms(values: list[Tensor]) -> float | None:

@@ -20,7 +20,18 @@ from skipscope.errors import InputError
 from skipscope.models import names
 from skipscope.runs import Decision, RunFolder, load_run
 from skipscope.studies.bench import Bench
-from skipscope.studies.c import accuracy, deeper, dirac, hidden, histograms, linear, networks, weights
+from skipscope.studies.c import (
+    accuracy,
+    deeper,
+    dirac,
+    hidden,
+    histograms,
+    layer_conditions,
+    linear,
+    networks,
+    twins,
+    weights,
+)
 from skipscope.studies.c.accuracy import ACCURACY, AccuracySettings
 from skipscope.studies.c.claims import CLAIMS
 from skipscope.studies.c.deeper import DEEPER
@@ -208,7 +219,7 @@ def test_condition_numbers_are_those_of_dense_matrices() -> None:
     with torch.no_grad():
         model.stage1[1].norm1.weight[3] = 0.0  # a unit inside a branch that is zero for every image
     images = torch.randn(400, 1, 8, 8)
-    found = networks.conditions(model, images)
+    found = layer_conditions.conditions(model, images)
     states, h = [], model.stem(images.double())
     states.append(h)
     for block in model.stage1:
@@ -239,7 +250,7 @@ def test_condition_numbers_are_those_of_dense_matrices() -> None:
 def test_plainnet_and_resnet_have_the_same_layers() -> None:
     images = torch.rand(20, 1, 8, 8)
     rows = [
-        networks.conditions(names.build(name).eval(), images)
+        layer_conditions.conditions(names.build(name).eval(), images)
         for name in ("resnet8-digits-n4-projection", "plainnet8-digits-n4")
     ]
     assert [len(row["weight_condition"]) for row in rows] == [8, 8]
@@ -455,24 +466,24 @@ def network(*snapshots: int, diverged: bool = False) -> Any:
 
 def test_the_rate_of_the_highest_train_accuracy_counts() -> None:
     found = {0.1: network(1, 3, diverged=True), 0.01: network(1, 3), 0.001: network(1, 3)}
-    assert networks._best(found, {0.1: nan, 0.01: 0.4, 0.001: 0.3}, 6) == (0.01, 6)
-    assert networks._best(found, {0.1: nan, 0.01: 0.2, 0.001: 0.3}, 6) == (0.001, 6)
+    assert twins._best(found, {0.1: nan, 0.01: 0.4, 0.001: 0.3}, 6) == (0.01, 6)
+    assert twins._best(found, {0.1: nan, 0.01: 0.2, 0.001: 0.3}, 6) == (0.001, 6)
 
 
 def test_where_all_rates_diverge_the_one_that_came_farthest_counts() -> None:
     lost = {0.1: network(diverged=True), 0.01: network(1, diverged=True), 0.001: network(1, diverged=True)}
-    assert networks._best(lost, dict.fromkeys(lost, nan), 6) == (0.001, 1)
-    assert networks._best({0.1: network(diverged=True)}, {0.1: nan}, 6) == (0.1, 0)
+    assert twins._best(lost, dict.fromkeys(lost, nan), 6) == (0.001, 1)
+    assert twins._best({0.1: network(diverged=True)}, {0.1: nan}, 6) == (0.1, 0)
 
 
 def test_diverged_networks_are_measured_before_the_training_and_the_run_says_so(bench: Bench) -> None:
     of = subject(bench, replace(TINY, rates=(1e30,), titles=(PLAIN,)), "digits-4-connected-n4-nonorm")
-    table = networks.twins(bench, of)
+    table = twins.twins(bench, of)
     assert table["status"].values.tolist() == [[["diverged"]]]
     assert numpy.isnan(table["train_accuracy"]).all()
     assert table["reached_epoch"].values.tolist() == [[0]]
     assert 0 <= table["reached_train_accuracy"].item() < 0.5
-    reached = networks.reached(bench, of, PLAIN, of.seeds[0], table)
+    reached = twins.reached(bench, of, PLAIN, of.seeds[0], table)
     initial = of.network(PLAIN, of.seeds[0], 1e30, "cpu").initial()
     assert torch.equal(reached.at(reached.epoch).first.weight, initial.first.weight)
     assert reached.looks == (0,)
@@ -485,13 +496,13 @@ def test_diverged_networks_are_measured_before_the_training_and_the_run_says_so(
 
 def test_each_rate_has_its_accuracy(bench: Bench) -> None:
     of = subject(bench, replace(TINY, rates=(0.5, 1e-6), epochs=3, titles=(RESIDUAL,)), "digits-4-connected")
-    table = networks.twins(bench, of).isel(network=0, seed=0)
+    table = twins.twins(bench, of).isel(network=0, seed=0)
     assert float(table["best_rate"]) == 0.5
     assert float(table["reached_train_accuracy"]) == float(table["train_accuracy"].sel(rate=0.5))
     assert float(table["train_accuracy"].sel(rate=0.5)) > float(table["train_accuracy"].sel(rate=1e-6))
     assert float(table["reached_test_accuracy"]) == float(table["test_accuracy"].sel(rate=0.5))
     assert table["loss"].sizes["epoch"] == 3
-    kept = networks.reached(bench, of, RESIDUAL, of.seeds[0], networks.twins(bench, of))
+    kept = twins.reached(bench, of, RESIDUAL, of.seeds[0], twins.twins(bench, of))
     assert kept.looks == (0, 1, 3)
     weight = [kept.at(epoch).first.weight for epoch in kept.looks]
     assert not torch.equal(weight[0], weight[1])
@@ -554,8 +565,8 @@ def test_datasets_are_what_the_report_expects(whole: tuple[Path, dict[str, dict[
 
 
 def test_the_papers_numbers_stand_beside_its_own_networks() -> None:
-    assert set(networks.PAPER) >= {"mnist-110", "cifar10-110", "cifar100-110", "imagenet-101"}
-    assert networks.PAPER["cifar100-110"][RESIDUAL] == (0.9984, 0.7227)
+    assert set(twins.PAPER) >= {"mnist-110", "cifar10-110", "cifar100-110", "imagenet-101"}
+    assert twins.PAPER["cifar100-110"][RESIDUAL] == (0.9984, 0.7227)
 
 
 def test_a_network_is_trained_once_in_a_run(whole: tuple[Path, dict[str, dict[str, Any]]]) -> None:
@@ -578,7 +589,7 @@ def test_every_preset_has_a_cost_and_names_networks_that_there_are(study: Study)
 
 
 def test_logarithms_of_infinite_numbers() -> None:
-    found = networks.logarithms(fake_conditions(hidden_ResNet=[inf] + [nan] + [3.0] * 19), "hidden")
+    found = layer_conditions.logarithms(fake_conditions(hidden_ResNet=[inf] + [nan] + [3.0] * 19), "hidden")
     assert found.sel(network=RESIDUAL, seed=0).values[:3].tolist() == pytest.approx(
         [log10(INFINITY), nan, 3], nan_ok=True
     )

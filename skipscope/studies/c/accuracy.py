@@ -31,6 +31,7 @@ from scipy.stats import spearmanr
 
 from skipscope.errors import InputError
 from skipscope.studies.bench import Bench
+from skipscope.studies.c.layer_conditions import layer_conditions, medians
 from skipscope.studies.c.networks import (
     AS_IN_PAPER,
     FULL,
@@ -41,12 +42,10 @@ from skipscope.studies.c.networks import (
     Subject,
     TwinSettings,
     gathered,
-    layer_conditions,
-    medians,
     subject,
     subjects,
-    twins,
 )
+from skipscope.studies.c.twins import twins
 from skipscope.studies.study import Evidence, Study
 
 if TYPE_CHECKING:

@@ -18,18 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.studies.bench import Bench
 from skipscope.studies.c import accuracy, hidden, weights
-from skipscope.studies.c.networks import (
-    LARGE,
-    LONG,
-    PLAIN,
-    RESIDUAL,
-    SMOKE,
-    TwinSettings,
-    layer_conditions,
-    plain,
-    subjects,
-    twins,
-)
+from skipscope.studies.c.layer_conditions import layer_conditions
+from skipscope.studies.c.networks import LARGE, LONG, PLAIN, RESIDUAL, SMOKE, TwinSettings, plain, subjects
+from skipscope.studies.c.twins import twins
 from skipscope.studies.study import Evidence, Study
 
 if TYPE_CHECKING:

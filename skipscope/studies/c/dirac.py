@@ -40,10 +40,9 @@ from skipscope.studies.c.networks import (
     Subject,
     TwinSettings,
     gathered,
-    reached,
     subjects,
-    twins,
 )
+from skipscope.studies.c.twins import reached, twins
 from skipscope.studies.study import Evidence, Study
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.studies.bench import Bench
+from skipscope.studies.c.layer_conditions import between, layer_conditions, logarithms
 from skipscope.studies.c.networks import (
     AS_IN_PAPER,
     FULL,
@@ -31,10 +32,7 @@ from skipscope.studies.c.networks import (
     RESIDUAL,
     SMOKE,
     TwinSettings,
-    between,
     gathered,
-    layer_conditions,
-    logarithms,
     subjects,
 )
 from skipscope.studies.study import Evidence, Study

@@ -40,16 +40,14 @@ from skipscope.studies.c.networks import (
     PLAIN,
     RESIDUAL,
     SMOKE,
-    Reached,
     Subject,
     TwinSettings,
     expect_titles,
     gathered,
     plain,
-    reached,
     subject,
-    twins,
 )
+from skipscope.studies.c.twins import Reached, reached, twins
 from skipscope.studies.study import Evidence, Study
 from skipscope.training.trackers import WHAT, Tracker, distributions
 

@@ -21,20 +21,9 @@ import numpy
 
 from skipscope.studies.bench import Bench
 from skipscope.studies.c.accuracy import of_title
-from skipscope.studies.c.networks import (
-    LARGE,
-    LONG,
-    PLAIN,
-    RESIDUAL,
-    SMOKE,
-    TwinSettings,
-    between,
-    gathered,
-    layer_conditions,
-    logarithms,
-    subjects,
-    twins,
-)
+from skipscope.studies.c.layer_conditions import between, layer_conditions, logarithms
+from skipscope.studies.c.networks import LARGE, LONG, PLAIN, RESIDUAL, SMOKE, TwinSettings, gathered, subjects
+from skipscope.studies.c.twins import twins
 from skipscope.studies.c.weights import difference
 from skipscope.studies.study import Evidence, Study
 

@@ -22,6 +22,7 @@ import numpy
 from scipy.stats import spearmanr
 
 from skipscope.studies.bench import Bench
+from skipscope.studies.c.layer_conditions import layer_conditions, logarithms, medians
 from skipscope.studies.c.networks import (
     AS_IN_PAPER,
     FULL,
@@ -31,9 +32,6 @@ from skipscope.studies.c.networks import (
     SMOKE,
     TwinSettings,
     gathered,
-    layer_conditions,
-    logarithms,
-    medians,
     subjects,
 )
 from skipscope.studies.study import Evidence, Study
