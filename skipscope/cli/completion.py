@@ -55,9 +55,11 @@ def one_of(*values: str, **explained: str) -> Callable[[str], Offered]:
 
 
 def complete_study(incomplete: str) -> Offered:
+    """Of several the last one."""
     ids = studies()
     papers = {id.partition(".")[0]: f"all studies of paper {id.partition('.')[0]}" for id in ids}
-    return _beginning(papers | ids, incomplete)
+    before, comma, last = incomplete.rpartition(",")
+    return [(f"{before}{comma}{value}", explained) for value, explained in _beginning(papers | ids, last)]
 
 
 def complete_network(incomplete: str) -> Offered:

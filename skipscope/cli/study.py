@@ -22,7 +22,7 @@ Id = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="A study such as D.law, or a paper's letter for all of its own.",
+        help="A study such as D.law, several with commas between them, or a paper's letter for all of its own.",
         autocompletion=complete_study,
     ),
 ]
@@ -116,7 +116,7 @@ def run(
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim is not reproduced.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a study, or all studies of a paper, and decide its claims.
+    """Run studies, or all studies of a paper, and decide their claims. Networks are trained once in a run.
 
     Example: skipscope study run D.law --preset quick --out law
     """

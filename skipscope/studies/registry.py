@@ -75,8 +75,19 @@ STUDIES: tuple[Study, ...] = (
 PAPERS = tuple(sorted({claim.paper for claim in CLAIMS}))
 
 
-def find(name: str) -> tuple[Study, ...]:
-    """The study of this id, or all studies of the paper with this letter."""
+def find(names: str) -> tuple[Study, ...]:
+    """The study of an id, all studies of the paper with a letter, or several of these with commas between them."""
+    chosen = {study.id for name in names.split(",") for study in _named(name.strip())}
+    return tuple(study for study in STUDIES if study.id in chosen)
+
+
+def claims_of(names: str, studies: Sequence[Study]) -> tuple[Claim, ...]:
+    """The claims that a run of `names` speaks about: of a paper all of them, of a study its own."""
+    papers, ids = {name.strip() for name in names.split(",")}, {study.id for study in studies}
+    return tuple(claim for claim in CLAIMS if claim.paper in papers or claim.study in ids)
+
+
+def _named(name: str) -> tuple[Study, ...]:
     if name in PAPERS:
         return tuple(study for study in STUDIES if study.paper == name)
     for study in STUDIES:
@@ -85,13 +96,6 @@ def find(name: str) -> tuple[Study, ...]:
     close = difflib.get_close_matches(name, [*(study.id for study in STUDIES), *PAPERS], n=1)
     hint = f"did you mean {close[0]}? There" if close else "there"
     raise InputError(f"no study '{name}'; {hint} are {_listed()}, and a paper's letter runs all of its studies")
-
-
-def claims_of(name: str, studies: Sequence[Study]) -> tuple[Claim, ...]:
-    """The claims that a run of `name` speaks about: of a paper all of them, of a study its own."""
-    if name in PAPERS:
-        return tuple(claim for claim in CLAIMS if claim.paper == name)
-    return tuple(claim for claim in CLAIMS if claim.study in {study.id for study in studies})
 
 
 def _listed() -> str:

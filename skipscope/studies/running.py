@@ -38,12 +38,12 @@ def run_studies(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run a study (`D.law`) or all studies of a paper (`D`); changes: settings as written after --set."""
+    """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper (`D`); changes: as written after --set."""
     if launched()[1] > 1:
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
     studies = find(name)
     settings = settings_of(studies, preset, changes or {})
-    what = f"study {name if len(name) == 1 else studies[0].id}"
+    what = f"study {name if len(name) == 1 else ', '.join(study.id for study in studies)}"
     parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}
     folder = RunFolder(
         out,

@@ -327,7 +327,15 @@ def test_networks_without_norms_are_reported_of_fewer_seeds() -> None:
     settings = HistogramSettings(networks=3, besides=2, linear_titles=TITLES)
     assert [settings.seeds_of("mnist-60-connected", form) for form in settings.forms] == [3, 3, 2, 2]
     assert [settings.of_form(form).titles for form in settings.forms] == [TITLES, TITLES, *[(PLAIN, RESIDUAL)] * 2]
-    assert replace(settings, bare=False).forms == ("", "-linear")
+    with pytest.raises(InputError, match="forms: expected some of relu, linear, nonorm, linear-nonorm, got bare"):
+        replace(settings, forms=("relu", "bare"))
+
+
+def test_of_one_form_alone_nothing_is_said_of_the_others() -> None:
+    first = {(what, "layer 1"): 1e4 for what in histograms.WHAT}
+    found = histograms.evidence({"ReLU": {"mnist-60": fake_sizes(first)}}, {"ReLU": {"mnist-60": fake_ranks(1.0, 1.0)}})
+    assert verdict("C8", found) == "inconclusive"
+    assert verdict("C15", found) == "not reproduced"
 
 
 # -- DiracNets
@@ -578,8 +586,8 @@ def test_a_network_is_trained_once_in_a_run(whole: tuple[Path, dict[str, dict[st
 def test_every_preset_has_a_cost_and_names_networks_that_there_are(study: Study) -> None:
     assert set(study.presets) == set(study.cost) == {"smoke", "quick", "full", "paper"}
     for settings in study.presets.values():
-        forms = histograms.FORMS if isinstance(settings, HistogramSettings) else ("",)
-        texts = [text + form for text in settings.subjects for form in forms]
+        forms = histograms.FORMS if isinstance(settings, HistogramSettings) else ("relu",)
+        texts = [histograms.in_form(text, form) for text in settings.subjects for form in forms]
         for text in [*texts, *getattr(settings, "sweep", ())]:
             _, depth, options, _ = networks._parts(text)
             large = "-large" if text.startswith("imagenet-") else ""

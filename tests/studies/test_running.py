@@ -21,6 +21,7 @@ from skipscope.runs import RunFolder, load_run
 from skipscope.studies import CLAIMS, PRESETS, STUDIES, find, run_studies
 from skipscope.studies.bench import Bench
 from skipscope.studies.d.law import LAW, evidence
+from skipscope.studies.registry import claims_of
 from skipscope.studies.running import settings_of, together
 from tests.commands import run_command
 
@@ -76,6 +77,18 @@ def test_settings_are_changed_by_key_in_their_own_type() -> None:
 def test_a_study_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         find(name)
+
+
+def test_several_studies_by_their_names() -> None:
+    """In the order of the list, each once."""
+    assert [study.id for study in find("D.spectra, d.law,D.spectra")] == ["D.law", "D.spectra"]
+    assert find("D.law,D") == find("D")
+    both = find("C.weights,C.hidden")
+    assert {claim.id for claim in claims_of("C.weights,C.hidden", both)} == {"C3", "C4", "C5", "C6"}
+    everything = {claim.id for claim in claims_of("D,C.weights", find("D,C.weights"))}
+    assert everything == {claim.id for claim in CLAIMS if claim.paper == "D"} | {"C3", "C4"}
+    with pytest.raises(InputError, match="no study ''"):
+        find("D.law,")
 
 
 def test_a_setting_for_one_study_alone() -> None:

@@ -13,10 +13,11 @@ units. Gradients have full rank before the training in all networks with norms a
 
 The first layer and the last but one are looked at before the training, along it and in the end, at the best learning
 rate; nothing is trained for it that C.accuracy and C.linear do not train, but for the networks without norms. The paper
-does not say whether its networks have norms: those with norms decide, as in all studies, and those without (`bare`) are
-reported besides, of fewer seeds. Where such a network diverges at every rate, it is measured as it was last looked at.
-99th percentiles are those of absolute values in the end. Ranks of back-propagated errors and of weight gradients are
-counted in float64, over their largest possible value, with the batch's own statistics in the norms.
+does not say whether its networks have norms: those with norms decide, as in all studies, and those without are reported
+besides, of fewer seeds; `--set forms=relu` leaves out all but the networks of C.accuracy. Where such a network diverges
+at every rate, it is measured as it was last looked at. 99th percentiles are those of absolute values in the end. Ranks
+of back-propagated errors and of weight gradients are counted in float64, over their largest possible value, with the
+batch's own statistics in the norms.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from torch import Tensor
 
+from skipscope.errors import InputError
 from skipscope.measure import conditioning
 from skipscope.measure.layers import OUTPUT
 from skipscope.models.network import BlockNetwork
@@ -54,7 +56,7 @@ from skipscope.training.trackers import WHAT, Tracker, distributions
 if TYPE_CHECKING:
     import xarray
 
-FORMS = {"": "ReLU", "-linear": "linear", "-nonorm": "ReLU, no norms", "-linear-nonorm": "linear, no norms"}
+FORMS = {"relu": "ReLU", "linear": "linear", "nonorm": "ReLU, no norms", "linear-nonorm": "linear, no norms"}
 JUDGED = ("ReLU", "linear")  # with batch norms
 PLACES = ("layer 1", "last layer but one")
 WHEN = ("at initialisation", "early in training")
@@ -65,21 +67,29 @@ BATCHES = 4  # that distributions are taken over, where there are as many
 @dataclass(frozen=True)
 class HistogramSettings(TwinSettings):
     linear_titles: tuple[str, ...] = (PLAIN, RESIDUAL)  # of networks with linear units
-    bare: bool = True  # networks without norms too
+    forms: tuple[str, ...] = tuple(FORMS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [form for form in self.forms if form not in FORMS]
+        if unknown or not self.forms:
+            raise InputError(f"forms: expected some of {', '.join(FORMS)}, got {', '.join(unknown) or 'none'}")
 
     def of_form(self, form: str) -> TwinSettings:
         """What is trained of a form."""
-        titles = self.titles if form == "" else self.linear_titles if form == "-linear" else (PLAIN, RESIDUAL)
+        titles = {"relu": self.titles, "linear": self.linear_titles}.get(form, (PLAIN, RESIDUAL))
         shared = {name: getattr(self, name) for name in TwinSettings.__dataclass_fields__}
         return TwinSettings(**{**shared, "titles": titles})
 
     def seeds_of(self, text: str, form: str) -> int:
         """Of a subject in a form; networks without norms are reported besides."""
-        return self.besides if "-nonorm" in form else self.seeds(text)
+        return self.besides if "nonorm" in form else self.seeds(text)
 
-    @property
-    def forms(self) -> tuple[str, ...]:
-        return tuple(form for form in FORMS if self.bare or "-nonorm" not in form)
+
+def in_form(text: str, form: str) -> str:
+    """A subject in a form, mnist-60-linear of mnist-60."""
+    source, colon, path = text.partition(":")
+    return text if form == "relu" else f"{source}-{form}{colon}{path}"
 
 
 def run(bench: Bench, settings: HistogramSettings) -> Evidence:
@@ -89,8 +99,7 @@ def run(bench: Bench, settings: HistogramSettings) -> Evidence:
     ranks: dict[str, dict[str, xarray.Dataset]] = {}
     for form in settings.forms:
         for text in settings.subjects:
-            source, colon, path = text.partition(":")
-            of = subject(bench, settings.of_form(form), f"{source}{form}{colon}{path}", settings.seeds_of(text, form))
+            of = subject(bench, settings.of_form(form), in_form(text, form), settings.seeds_of(text, form))
             alone = "" if len(settings.subjects) == 1 else plain(text)
             sizes.setdefault(FORMS[form], {})[text] = sizes_of(bench, of, FORMS[form], alone)
             name = f"ranks-{of.key(bench.device)}"
@@ -223,7 +232,7 @@ HISTOGRAMS = Study(
     paper_found="Huge values in PlainNet's first layer, moderate ones elsewhere; singular gradients in PlainNet alone.",
     we_expect="Large first weights and activations in PlainNet with ReLUs alone; gradients of nearly full rank.",
     presets={
-        "smoke": HistogramSettings(**SMOKE, bare=False),
+        "smoke": HistogramSettings(**SMOKE, forms=("relu", "linear")),
         "quick": HistogramSettings(),
         "full": HistogramSettings(**{**FULL, "subjects": ("cifar100-110",)}),
         "paper": HistogramSettings(subjects=("cifar100-110",), linear_titles=(PLAIN, RESIDUAL, PATHS), **LONG),
