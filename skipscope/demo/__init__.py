@@ -6,8 +6,7 @@ of the residual one adds its entry to its exit. About a minute on 2 cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +80,7 @@ def demo(
     from skipscope.runs import RunFolder, load_run
     from skipscope.studies.d.claims import CLAIMS
     from skipscope.training import Settings
+    from skipscope.training.threads import one_thread
 
     report = progress or (lambda what, done, total: None)
     data = digits()
@@ -90,7 +90,7 @@ def demo(
     folder = RunFolder(
         Path(out), WHAT, parameters={**parameters, **vars(settings)}, preset=PRESET, seed=seed, former="replace"
     )
-    with folder as run, _one_thread():
+    with folder as run, one_thread():  # images of 8 x 8 are little work
         run.used(f"data {data.name}", data.describe())
         histories = {}
         for name, model in networks.items():
@@ -119,20 +119,6 @@ def demo(
 
 
 # -- work
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Images of 8 x 8 are too little work to share: a second thread saves a third of the time on an idle machine and
-    doubles it on a busy one. And the numbers do not depend on the count of cores."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _trained(name: str, model: ResNet, data: Dataset, settings: Settings, report: Progress) -> History:

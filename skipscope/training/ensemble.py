@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,9 +23,9 @@ from skipscope.errors import InputError
 from skipscope.models.shortcut_loss import Data, loss_of, passed, suited
 from skipscope.models.shortcuts import ZERO_FACTOR, ShortcutSpec, initial_weights
 from skipscope.training.graphed import WARM_UP
+from skipscope.training.threads import WORTH_THREADS, one_thread
 
 DIVERGED = 1e6  # times a member's first loss
-WORTH_THREADS = 2**20  # numbers of an operation
 LOOK_EVERY = 50  # steps: how often a GPU is asked which members have diverged
 
 
@@ -119,7 +118,7 @@ def train_ensemble(
     kept = _steps("snapshots", snapshots, steps)
     data = suited(spec, weights, data)
     plan = _Plan(spec, data, steps, recorded, kept, diverged, gradient_norms, weight_norms, memory)
-    with _threads_for(weights, data):
+    with one_thread(len(weights) * data.x.numel() < WORTH_THREADS):
         return _trained(plan, weights, each)
 
 
@@ -262,18 +261,6 @@ class _Replayed:
                     self._step()
             self._graph.replay()
         self._calls += 1
-
-
-@contextmanager
-def _threads_for(weights: Tensor, data: Data) -> Iterator[None]:
-    """One for operations on few numbers: they gain little from more, and on a busy machine wait for each other."""
-    threads = torch.get_num_threads()
-    try:
-        if len(weights) * data.x.numel() < WORTH_THREADS:
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _rates(rates: float | Sequence[float] | Tensor, members: int) -> Tensor:

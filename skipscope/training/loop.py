@@ -30,6 +30,7 @@ from skipscope.training.processes import Processes, processes
 from skipscope.training.randomness import same_kernels_each_time, seed_of, seeded
 from skipscope.training.settings import Settings, rate_at
 from skipscope.training.step import Step, Update, trained_weights
+from skipscope.training.threads import little_work, one_thread
 
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
@@ -72,6 +73,7 @@ def train(
         in_mode(model, training=True),
         _layout(model, together.device, channels_last) as layout,
         same_kernels_each_time(),
+        one_thread(together.device.type == "cpu" and little_work(model, settings.batch)),
     ):
         update = Update(unwrapped(model), settings, together.device)
         run = Run(unwrapped(model), update, history, hooks, known)
