@@ -3,7 +3,7 @@
     python benchmarks/check.py train     # trains what is not in results/check.json yet; can be stopped and resumed
     python benchmarks/check.py measure   # the signals of all of them, anew
     python benchmarks/check.py fit       # the thresholds that the first half of the networks gives
-    python benchmarks/check.py report    # the other half's table, into docs/check.md
+    python benchmarks/check.py report    # the other half's table and that of the later networks, into docs/check.md
 
 "Trains" was fixed beforehand: in one of 15 epochs of the 1,437 training digits (batches of 64, momentum 0.9, constant
 rate, no decay), at one of the rates below, at least 90 % of the answers are right while it trains. A rate ends early
@@ -90,6 +90,27 @@ def corpus() -> list[str]:
         f"{family}{depth}-digits-n4{norm}{other}" for family, depth, norm, other in (*usual, *others, *grouped)
     ]
     return connected + convolutional
+
+
+def later() -> list[str]:
+    """Networks of other widths, depths and factors, trained once rules and thresholds were fixed, to judge them by."""
+    norms = ("", "-nonorm")
+    connected = (
+        *product(("plainnet",), (10, 20, 40, 80), norms, ("", "-orthogonal")),
+        *product(("resnet",), (10, 24, 56, 96), norms, ("", "-scale30")),
+        *product(("resnet",), (24, 96), norms, ("-xavier",)),
+        *product(("resnext",), (10, 24, 56), norms, ("", "-scale30")),
+    )
+    convolutional = (
+        *product(("plainnet",), (14, 32), norms, ("", "-xavier")),
+        *product(("resnet",), (14, 32, 56), norms, ("",)),
+        *product(("resnext",), (14,), norms, ("",)),
+    )
+    return [
+        f"{family}{depth}-digits{form}{norm}{other}"
+        for form, networks in (("-connected", connected), ("-n4", convolutional))
+        for family, depth, norm, other in networks
+    ]
 
 
 def fresh(name: str) -> nn.Module:
@@ -210,18 +231,30 @@ def fit() -> None:
 
 
 def report() -> None:
-    """The verdict of `skipscope check` on the half that no threshold has seen."""
-    found = read()["networks"]
-    _, names = halves(found)
+    """The verdict of `skipscope check` on the half that no threshold has seen, and on the later networks."""
+    found = read()
+    _, names = halves(found["networks"])
+    text = "\n\n".join(
+        [
+            f"### The second half\n\n{judged({name: found['networks'][name] for name in names})}",
+            f"### Later networks\n\n{judged(found['later'])}",
+        ]
+    )
+    page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    write_whole(PAGE, lambda path: path.write_text(f"{page}{MARK}\n\n{text}\n", encoding="utf-8"))
+    print(text)
+
+
+def judged(networks: dict[str, Any]) -> str:
     lines = ["| network | best accuracy | trains | expected to train | broken |", "|---|---:|---|---|---|"]
     counts: Counter[tuple[bool, bool]] = Counter()
-    for name in names:
-        broken = [rule.name for rule in RULES if rule.broken(found[name]["signals"])]
-        truth = found[name]["trains"]
+    for name, network in networks.items():
+        broken = [rule.name for rule in RULES if rule.broken(network["signals"])]
+        truth = network["trains"]
         counts[truth, not broken] += 1
         cells = (
             f"`{name}`",
-            f"{max(found[name]['accuracy'].values()):.2f}",
+            f"{max(network['accuracy'].values()):.2f}",
             WORDS[truth],
             WORDS[not broken] + ("" if truth == (not broken) else " (wrong)"),
             ", ".join(broken),
@@ -238,10 +271,7 @@ def report() -> None:
         f"| fails | {counts[False, True]} | {counts[False, False]} |",
         "",
     ]
-    text = "\n".join([*head, *lines])
-    page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    write_whole(PAGE, lambda path: path.write_text(f"{page}{MARK}\n\n{text}\n", encoding="utf-8"))
-    print(text)
+    return "\n".join([*head, *lines])
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
@@ -253,8 +283,8 @@ def wilson(right: int, total: int) -> tuple[float, float]:
 
 
 def read() -> dict[str, Any]:
-    path = RESULTS / "check.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"networks": {}, "published": {}}
+    path, empty = RESULTS / "check.json", {"networks": {}, "published": {}, "later": {}}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
 
 
 def write(found: dict[str, Any]) -> None:
@@ -265,16 +295,18 @@ def write(found: dict[str, Any]) -> None:
 
 def train() -> None:
     found = read()
-    for name in corpus():
-        if name not in found["networks"]:
-            found["networks"][name] = outcome(name)
-            write(found)
-            print(name, found["networks"][name], file=sys.stderr, flush=True)
+    for kind, names in (("networks", corpus()), ("later", later())):
+        networks = found[kind]
+        for name in names:
+            if name not in networks:
+                networks[name] = outcome(name)
+                write(found)
+                print(name, networks[name], file=sys.stderr, flush=True)
 
 
 def measure() -> None:
     found = read()
-    for name, network in found["networks"].items():
+    for name, network in (found["networks"] | found["later"]).items():
         network["signals"] = {signal: round(value, 4) for signal, value in signals(name).items()}
     found["published"] = {}
     for name, side, images in PUBLISHED:
