@@ -55,10 +55,13 @@ def described(saved: SavedRun) -> list[str]:
     record = saved.record
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     lines = [f"## {record['what']}, preset {record['preset']}", ""]
-    lines += [f"{record['status']}; {record['start']} to {record['end']}; device {record['device']}; {versions}."]
+    when = f"{record['status']}; {record['start']} to {record['end']}"
+    if record["end"] is None:
+        when = f"begun {record['start']} and not finished: it has these datasets, and no verdicts"
+    lines += [f"{when}; device {record['device']}; {versions}."]
     lines += ["", *(f"- {note}" for note in record.get("notes", [])), "", "Settings:", "", "```json"]
     lines += [json.dumps(record["parameters"], indent=1), "```", ""]
-    lines += ["| claim | verdict | expected | measured |", "|---|---|---|---|"]
+    lines += ["| claim | verdict | expected | measured |", "|---|---|---|---|"] if saved.claims else []
     for decision in saved.claims:
         because = f" ({decision.reason})" if decision.reason else ""
         cells = (f"{decision.id}: {decision.claim}", f"**{decision.verdict}**{because}", decision.expected)
