@@ -497,7 +497,9 @@ def test_diverged_networks_are_measured_before_the_training_and_the_run_says_so(
     assert reached.looks == (0,)
     notes = load_run(bench.run.path).record["notes"]
     assert any("diverged at all rates: it is measured after 0 of 1 epochs" in note for note in notes)
-    ranks = histograms.gradient_ranks(bench, of)["error_share"].sel(network=PLAIN)
+    found = histograms.gradient_ranks(bench, of, 20)
+    assert found.attrs["samples"] == 20 < of.settings.images
+    ranks = found["error_share"].sel(network=PLAIN)
     assert numpy.isfinite(ranks.sel(when="at initialisation")).all()
     assert numpy.isnan(ranks.sel(when="early in training")).all()
 

@@ -68,12 +68,15 @@ BATCHES = 4  # that distributions are taken over, where there are as many
 class HistogramSettings(TwinSettings):
     linear_titles: tuple[str, ...] = (PLAIN, RESIDUAL)  # of networks with linear units
     forms: tuple[str, ...] = tuple(FORMS)
+    rank_images: int = 1024  # at most so many of the images, for ranks: all layers' errors are in memory at once
 
     def __post_init__(self) -> None:
         super().__post_init__()
         unknown = [form for form in self.forms if form not in FORMS]
         if unknown or not self.forms:
             raise InputError(f"forms: expected some of {', '.join(FORMS)}, got {', '.join(unknown) or 'none'}")
+        if self.rank_images < 1:
+            raise InputError(f"rank_images: expected at least 1, got {self.rank_images}")
 
     def of_form(self, form: str) -> TwinSettings:
         """What is trained of a form."""
@@ -103,7 +106,9 @@ def run(bench: Bench, settings: HistogramSettings) -> Evidence:
             alone = "" if len(settings.subjects) == 1 else plain(text)
             sizes.setdefault(FORMS[form], {})[text] = sizes_of(bench, of, FORMS[form], alone)
             name = f"ranks-{of.key(bench.device)}"
-            ranks.setdefault(FORMS[form], {})[text] = bench.part(name, partial(gradient_ranks, bench, of))
+            ranks.setdefault(FORMS[form], {})[text] = bench.part(
+                name, partial(gradient_ranks, bench, of, settings.rank_images)
+            )
     return evidence(sizes, ranks, settings.deciding)
 
 
@@ -146,11 +151,11 @@ def _distributions(
     return joined.assign_attrs(about, part="piece")
 
 
-def gradient_ranks(bench: Bench, of: Subject) -> xarray.Dataset:
+def gradient_ranks(bench: Bench, of: Subject, most: int) -> xarray.Dataset:
     """Rank over full rank (network, seed, when, layer); NaN for networks that diverged before the first look."""
     import xarray
 
-    images, labels = of.samples(bench.device)
+    images, labels = of.samples(bench.device, most)
     pairs = [(title, seed) for title in of.models for seed in of.seeds]
     progress = bench.steps(f"ranks of gradients of {of.title}")
     among, rows = twins(bench, of), []
@@ -234,8 +239,10 @@ HISTOGRAMS = Study(
     presets={
         "smoke": HistogramSettings(**SMOKE, forms=("relu", "linear")),
         "quick": HistogramSettings(),
-        "full": HistogramSettings(**{**FULL, "subjects": ("cifar100-110",)}),
-        "paper": HistogramSettings(subjects=("cifar100-110",), linear_titles=(PLAIN, RESIDUAL, PATHS), **LONG),
+        "full": HistogramSettings(**{**FULL, "subjects": ("cifar100-110",)}, rank_images=128),
+        "paper": HistogramSettings(
+            subjects=("cifar100-110",), linear_titles=(PLAIN, RESIDUAL, PATHS), rank_images=128, **LONG
+        ),
     },
     cost={
         "smoke": "seconds",

@@ -188,9 +188,12 @@ class Subject:
         }
         return f"{self.text.partition(':')[0]}-{key_of(determined)[:8]}"
 
-    def samples(self, device: str) -> tuple[Tensor, Tensor]:
-        """Training images that networks are measured at, as equally from all classes as the number permits; labels."""
-        count = max(self.settings.images, self.data.classes)
+    def samples(self, device: str, most: int | None = None) -> tuple[Tensor, Tensor]:
+        """Training images that networks are measured at, as equally from all classes as the number permits; labels.
+
+        most: fewer than the settings say, where that number is smaller.
+        """
+        count = max(min(self.settings.images, most or self.settings.images), self.data.classes)
         split = self.data.subset(samples=count).train if count < len(self.data.train) else self.data.train
         return split.images().to(device), split.labels.to(device)
 
