@@ -178,6 +178,32 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert set(found["hashes"]) == {"data/first.nc", "data/second.nc"}
 
 
+def test_notes_of_a_part_stay_with_it(tmp_path: Path) -> None:
+    """A part that is read is not computed, and cannot say them itself."""
+
+    def inner(run: RunFolder) -> xarray.Dataset:
+        run.note("a network diverged")
+        return dataset(1.0)
+
+    def outer(run: RunFolder) -> xarray.Dataset:
+        run.note("few images")
+        return run.part("inner", lambda: inner(run))
+
+    with RunFolder(tmp_path, "a test") as run:
+        run.note("no longer so")
+        run.part("outer", lambda: outer(run))
+        run.part("silent", lambda: dataset(2.0))
+    for _ in range(2):
+        with RunFolder(tmp_path, "a test", former="resume") as run:
+            run.part("outer", never)
+            run.part("silent", never)
+    assert record(tmp_path)["notes"] == ["few images", "a network diverged"]
+    assert record(tmp_path)["notes_of"] == {
+        "inner": ["a network diverged"],
+        "outer": ["few images", "a network diverged"],
+    }
+
+
 def test_a_part_that_was_changed_is_computed_again(tmp_path: Path) -> None:
     with RunFolder(tmp_path, "a test") as run:
         run.part("first", lambda: dataset(1.0))

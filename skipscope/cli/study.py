@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,11 +129,16 @@ def run(
         from skipscope.studies import find, run_studies
 
     usable_device(device)
-    folder = out or Path("runs") / f"{id}-{preset}"
-    for found in find(id):
+    studies = find(id)
+    named = id.upper() if len(id) == 1 else ",".join(found.id for found in studies)
+    folder = out or Path("runs") / f"{named}-{preset}"
+    for found in studies:
         talk.say(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}")
     say_where(device)
-    with stopped_by_hand(f"interrupted; go on with --resume --out {folder}"), talk.step(f"{id}, {preset}"):
+    with (
+        stopped_by_hand(f"interrupted; go on with --resume --out {shlex.quote(str(folder))}"),
+        talk.step(f"{named}, {preset}"),
+    ):
         outcome = run_studies(
             id,
             folder,

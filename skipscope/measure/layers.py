@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
@@ -139,7 +140,7 @@ def sample_axis(shape: Sequence[int], batch: int, axis: int) -> int:
 
 
 def _has_weight(module: nn.Module) -> bool:
-    if isinstance(module, nn.ParameterList | nn.ParameterDict):
+    if isinstance(module, nn.ParameterList | nn.ParameterDict | ParametrizationList):
         return False
     if any(weight.dim() >= 2 for weight in module.parameters(recurse=False)):
         return True

@@ -11,7 +11,8 @@ until the run ends as `finished`, `interrupted` (Ctrl-C) or `failed` (with `erro
 file of the run: what a later run may replace, and nothing else.
 
 A run is made of parts (`part`): a dataset that is there, whole and with its hash, is read instead of computed. That is
-all there is to resuming: the run goes through the same lines again, finds most of them done, and says its notes again.
+all there is to resuming: the run goes through the same lines again, finds most of them done, and says its notes again;
+those that were said while a part was computed belong to it (`notes_of`) and are said when it is read.
 Parts of different versions of skipscope or torch are not mixed; other libraries may differ, and `resumed` has for every
 resumption its time and the versions that the run had until then. A lock, which the system gives back even when a
 process is killed, tells a run that is going on from one that was.
@@ -77,6 +78,7 @@ class RunFolder:
             "device": device,
         }
         self._ends = True  # leaving the context ends the run
+        self._listening: list[list[str]] = []
         self._lock = Lock(self.path, what)  # before anything is looked at: another run may be about to end
         try:
             found = self._found(what)
@@ -101,7 +103,7 @@ class RunFolder:
     def reopened(cls, path: Path) -> Self:
         """A run that is there, to add files that are made from what is in it; its record stays but for their hashes."""
         run = cls.__new__(cls)
-        run.path, run._ends = path, False
+        run.path, run._ends, run._listening = path, False, []
         run._lock = Lock(path, read_record(path)["what"])
         try:
             run.record = read_record(path)  # once more: it may have changed until the folder was ours
@@ -138,8 +140,15 @@ class RunFolder:
 
     def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
         """data/NAME.nc if this run has it already, otherwise what `compute` gives, kept under that name."""
-        if not self.has(f"data/{name}.nc"):
-            self.write_dataset(name, compute())
+        if self.has(f"data/{name}.nc"):
+            for text in self.record.get("notes_of", {}).get(name, []):
+                self.note(text)
+        else:
+            with self._heard() as notes:
+                found = compute()
+            if notes:
+                self.record.setdefault("notes_of", {})[name] = notes
+            self.write_dataset(name, found)
         # Read back in either case: what a resumed run goes on with is what an unbroken one went on with.
         return read_dataset(self.path / f"data/{name}.nc")
 
@@ -158,10 +167,23 @@ class RunFolder:
 
     def note(self, text: str) -> None:
         """Something that a reader of the results must know; said once in run.json."""
+        for heard in self._listening:
+            if text not in heard:
+                heard.append(text)
         notes = self.record.setdefault("notes", [])
         if text not in notes:
             notes.append(text)
             self._write_record()
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[list[str]]:
+        """The notes that are said meanwhile."""
+        notes: list[str] = []
+        self._listening.append(notes)
+        try:
+            yield notes
+        finally:
+            self._listening.pop()
 
     # -- its beginning and end
 

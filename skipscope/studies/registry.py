@@ -77,19 +77,26 @@ PAPERS = tuple(sorted({claim.paper for claim in CLAIMS}))
 
 def find(names: str) -> tuple[Study, ...]:
     """The study of an id, all studies of the paper with a letter, or several of these with commas between them."""
-    chosen = {study.id for name in names.split(",") for study in _named(name.strip())}
+    chosen = {study.id for name in _split(names) for study in _named(name)}
     return tuple(study for study in STUDIES if study.id in chosen)
 
 
 def claims_of(names: str, studies: Sequence[Study]) -> tuple[Claim, ...]:
     """The claims that a run of `names` speaks about: of a paper all of them, of a study its own."""
-    papers, ids = {name.strip() for name in names.split(",")}, {study.id for study in studies}
+    papers, ids = {name.upper() for name in _split(names)}, {study.id for study in studies}
     return tuple(claim for claim in CLAIMS if claim.paper in papers or claim.study in ids)
 
 
+def _split(names: str) -> list[str]:
+    found = [name.strip() for name in names.split(",")]
+    if len(found) > 1 and not all(found):
+        raise InputError(f"studies '{names}': expected names with commas between them, got an empty one")
+    return found
+
+
 def _named(name: str) -> tuple[Study, ...]:
-    if name in PAPERS:
-        return tuple(study for study in STUDIES if study.paper == name)
+    if name.upper() in PAPERS:
+        return tuple(study for study in STUDIES if study.paper == name.upper())
     for study in STUDIES:
         if study.id.lower() == name.lower():
             return (study,)

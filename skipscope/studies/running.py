@@ -43,7 +43,7 @@ def run_studies(
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
     studies = find(name)
     settings = settings_of(studies, preset, changes or {})
-    what = f"study {name if len(name) == 1 else ', '.join(study.id for study in studies)}"
+    what = f"study {name.upper() if len(name) == 1 else ', '.join(study.id for study in studies)}"
     parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}
     folder = RunFolder(
         out,

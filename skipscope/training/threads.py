@@ -28,7 +28,8 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
 
 
 def little_work(model: nn.Module, batch: int) -> bool:
-    """Whether the usual layer of a network of matrices alone has little to do. Convolutions are worth threads."""
-    sizes = sorted(weight.numel() for weight in model.parameters() if weight.dim() >= 2)
-    convolutions = any(weight.dim() > 2 for weight in model.parameters())
-    return bool(sizes) and not convolutions and batch * sizes[len(sizes) // 2] < WORTH_THREADS
+    """Whether layers of a network of matrices alone have little to do on average. Convolutions are worth threads."""
+    weights = [weight for weight in model.parameters() if weight.dim() >= 2]
+    convolutions = any(weight.dim() > 2 for weight in weights)
+    multiplications = batch * sum(weight.numel() for weight in weights)
+    return bool(weights) and not convolutions and multiplications < len(weights) * WORTH_THREADS

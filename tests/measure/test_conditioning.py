@@ -329,6 +329,8 @@ def test_weights_that_layers_make_are_measured_as_they_act() -> None:
     model = nn.Sequential(bent, nn.ReLU(), DiracLinear(4, 4))
     found = ss.conditioning(model, torch.randn(9, 4))
     assert found["weight"].values.tolist() == ["0.weight", "2.weight"]
+    assert found["layer"].values.tolist() == ["0", "2", "output"]
+    assert found.attrs["left_out"] == ""
     for name, weight in (("0.weight", bent.weight), ("2.weight", model[2].effective_weight)):
         expected = float(torch.linalg.cond(weight.detach().double()))
         assert float(found["weight_condition"].sel(weight=name, reduction="max")) == pytest.approx(expected, rel=1e-6)

@@ -331,6 +331,12 @@ def test_networks_without_norms_are_reported_of_fewer_seeds() -> None:
         replace(settings, forms=("relu", "bare"))
 
 
+def test_the_order_of_forms_changes_nothing(bench: Bench) -> None:
+    smoke = histograms.HISTOGRAMS.presets["smoke"]
+    found = histograms.run(bench, replace(smoke, forms=("nonorm", "relu"), networks=1, besides=2))
+    assert found["C8"]["seeds"] == found["C15"]["seeds"] == 1
+
+
 def test_of_one_form_alone_nothing_is_said_of_the_others() -> None:
     first = {(what, "layer 1"): 1e4 for what in histograms.WHAT}
     found = histograms.evidence({"ReLU": {"mnist-60": fake_sizes(first)}}, {"ReLU": {"mnist-60": fake_ranks(1.0, 1.0)}})
@@ -624,7 +630,33 @@ def test_titles_that_a_study_compares_are_asked_for_before_the_training(
 
 
 def test_the_ends_of_the_singular_layers() -> None:
-    rows = numpy.array([[False, True, False, True], [False] * 4])
-    assert hidden._end(rows, first=True).tolist()[0] == 2
-    assert hidden._end(rows, first=False).tolist()[0] == 4
-    assert numpy.isnan(hidden._end(rows, first=True)[1])
+    """By layer, not by place between blocks; none where no state is singular."""
+    status = [["finite", "infinite", "infinite", "infinite", "finite"], ["finite"] * 5]
+    between = [True, False, True, True, True]
+    data = xarray.Dataset(
+        {
+            "hidden_status": (("network", "seed", "layer"), [status]),
+            "between": (("network", "seed", "layer"), [[between] * 2]),
+        },
+        {"network": [PLAIN], "seed": [0, 1]},
+    )
+    assert hidden._end(data, first=True).tolist()[0] == 3
+    assert hidden._end(data, first=False).tolist()[0] == 4
+    assert numpy.isnan(hidden._end(data, first=True)[1])
+
+
+def test_networks_that_were_never_trained_decide_nothing(bench: Bench) -> None:
+    """At the first step all weights are lost: what is measured is the network before, with the batch's statistics."""
+    settings = replace(TINY, rates=(1e30,), residual_rates=(0.01,), titles=(PLAIN, RESIDUAL))
+    of = subject(bench, settings, "digits-4-connected-n4")
+    measured = layer_conditions.layer_conditions(bench, of)
+    assert measured[networks.EPOCH].values.tolist() == [[0], [1]]
+    images, _ = of.samples("cpu")
+    initial = of.network(PLAIN, of.seeds[0], 1e30, "cpu").initial()
+    expected = layer_conditions.conditions(initial, images, batch_statistics=True)
+    found = measured.sel(network=PLAIN).isel(seed=0)
+    assert numpy.allclose(found["hidden_condition"], expected["hidden_condition"])
+    claims = weights.evidence({of.text: measured}) | hidden.evidence({of.text: measured})
+    for name in ("C3", "C4", "C5"):
+        assert verdict(name, {name: {**claims[name], "seeds": 3}}) == "inconclusive"
+    assert numpy.isnan(claims["C3"]["median log10 cond of weights, PlainNet - ResNet"]).all()

@@ -87,7 +87,9 @@ def test_several_studies_by_their_names() -> None:
     assert {claim.id for claim in claims_of("C.weights,C.hidden", both)} == {"C3", "C4", "C5", "C6"}
     everything = {claim.id for claim in claims_of("D,C.weights", find("D,C.weights"))}
     assert everything == {claim.id for claim in CLAIMS if claim.paper == "D"} | {"C3", "C4"}
-    with pytest.raises(InputError, match="no study ''"):
+    assert find("d") == find("D")
+    assert claims_of("d", find("d")) == claims_of("D", find("D"))
+    with pytest.raises(InputError, match="got an empty one"):
         find("D.law,")
 
 

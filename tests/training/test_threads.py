@@ -26,6 +26,7 @@ def test_networks_of_small_matrices_are_little_work() -> None:
     assert little_work(build("resnet60-mnist-connected"), 128)
     assert not little_work(build("resnet60-mnist-connected"), 4096)
     assert not little_work(nn.Linear(512, 512), 128)
+    assert not little_work(nn.Sequential(nn.Linear(8192, 512), nn.Linear(64, 64), nn.Linear(64, 64)), 128)
     assert not little_work(build("resnet8-digits"), 16)
     assert not little_work(nn.ReLU(), 128)
 

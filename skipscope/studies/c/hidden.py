@@ -67,8 +67,8 @@ def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -
                 "share of layers with numerically infinite cond or worse, PlainNet": lambda data: _mean(
                     infinite(data, PLAIN, numerically=True)
                 ),
-                "first layer with infinite cond, PlainNet": lambda data: _end(infinite(data, PLAIN), first=True),
-                "last layer with infinite cond, PlainNet": lambda data: _end(infinite(data, PLAIN), first=False),
+                "first layer with infinite cond, PlainNet": lambda data: _end(data, first=True),
+                "last layer with infinite cond, PlainNet": lambda data: _end(data, first=False),
                 "units that are zero for the whole batch, a layer, PlainNet": lambda data: dead(data, PLAIN),
                 "units that are zero for the whole batch, a layer, ResNet": lambda data: dead(data, RESIDUAL),
             },
@@ -108,9 +108,10 @@ def _mean(rows: numpy.ndarray) -> numpy.ndarray:
     return rows.mean(1)
 
 
-def _end(rows: numpy.ndarray, *, first: bool) -> numpy.ndarray:
-    """The first or the last of the states between blocks, counted from 1, at which it is so; NaN where at none."""
-    places = [numpy.flatnonzero(row) + 1 for row in rows]
+def _end(dataset: xarray.Dataset, *, first: bool) -> numpy.ndarray:
+    """The first or the last layer, counted from 1, behind which PlainNet's state between blocks is singular."""
+    layers = between(dataset) + 1
+    places = [layers[row] for row in infinite(dataset, PLAIN)]
     return numpy.array([place[0 if first else -1] if len(place) else numpy.nan for place in places])
 
 

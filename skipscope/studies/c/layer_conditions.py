@@ -3,7 +3,8 @@
 A layer's hidden state is what it passes on to the next layer: with norm, activation and skip where there are any. The
 classifier's is the output, and is no hidden state. In networks of convolutions the last block's state is the one that
 enters the classifier, a mean over places. States between blocks are the h of the paper's theory; those inside branches
-are measured too. Networks are measured in float64 on training images, in evaluation mode.
+are measured too. Networks are measured in float64 on training images, in evaluation mode; those that diverged before
+the first look, as they were before the training, with the batch's statistics in their norms, and they decide nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from skipscope.measure import conditioning
 from skipscope.measure.layers import OUTPUT
 from skipscope.models.network import BlockNetwork
 from skipscope.studies.bench import Bench
-from skipscope.studies.c.networks import Subject
+from skipscope.studies.c.networks import EPOCH, Subject
 from skipscope.studies.c.twins import reached, twins
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def layer_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
     """Of weights and of the states that layers pass on, (network, seed, layer).
 
     weight_infinity, hidden_infinity: from where on a condition number is numerically infinite. between: whether the
-    state is one between blocks.
+    state is one between blocks. measured_epoch, (network, seed): 0 for a network that diverged before the first look.
     """
     return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of))
 
@@ -50,7 +51,8 @@ def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
         for seed in of.seeds:
             progress(len(rows), total)
             network = reached(bench, of, title, seed, among)
-            rows.append(conditions(network.at(network.epoch), images))
+            untrained = network.epoch == 0  # its norms have no statistics of their own yet
+            rows.append(conditions(network.at(network.epoch), images, batch_statistics=untrained))
     if any((row["hidden_full_rank"] == len(images)).any() for row in rows):
         bench.note(
             f"{of.title}: {len(images)} images are no more than some states have units, which limits their ranks"
@@ -58,8 +60,11 @@ def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
     shape = (len(of.models), len(of.seeds), -1)
     return xarray.Dataset(
         {
-            name: (("network", "seed", "layer"), numpy.array([row[name] for row in rows]).reshape(shape))
-            for name in rows[0]
+            **{
+                name: (("network", "seed", "layer"), numpy.array([row[name] for row in rows]).reshape(shape))
+                for name in rows[0]
+            },
+            EPOCH: (("network", "seed"), among["reached_epoch"].values),
         },
         {"network": list(of.models), "seed": list(of.seeds), "layer": range(rows[0]["between"].size)},
         {
@@ -72,9 +77,11 @@ def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
     )
 
 
-def conditions(model: BlockNetwork | Any, images: Tensor) -> dict[str, numpy.ndarray]:
+def conditions(
+    model: BlockNetwork | Any, images: Tensor, *, batch_statistics: bool = False
+) -> dict[str, numpy.ndarray]:
     """Of one network, an entry a layer, without the weights of shortcuts; the model is in float64 afterwards."""
-    found = conditioning(model.double(), images.double()).sel(reduction=REDUCTION)
+    found = conditioning(model.double(), images.double(), training=batch_statistics).sel(reduction=REDUCTION)
     layers = [str(name) for name in found["layer"].values if "shortcut" not in str(name) and name != OUTPUT]
     weights = found.sel(weight=[f"{layer}.weight" for layer in layers])
     states = found.sel(layer=[*layers[1:], OUTPUT])

@@ -252,6 +252,7 @@ def _named(title: str, depth: int, options: str, data: Dataset, text: str) -> st
 # -- evidence
 
 Quantity = Callable[["xarray.Dataset"], numpy.ndarray]  # one value a seed
+EPOCH = "measured_epoch"  # of networks, in datasets of what was measured of them
 
 
 def gathered(
@@ -259,18 +260,28 @@ def gathered(
     deciding: Sequence[str],
     quantities: Mapping[str, Quantity],
 ) -> dict[str, Any]:
-    """Quantities of deciding subjects one after another, and of each other subject beside them."""
+    """Quantities of deciding subjects one after another, and of each other subject beside them.
+
+    A seed of which a network was measured before its training, as it diverged before the first look, has none.
+    """
     judged = {text: dataset for text, dataset in found.items() if text in (deciding or found)}
     values: dict[str, Any] = {
         "seeds": min(dataset.sizes["seed"] for dataset in judged.values()),
         "networks": ", ".join(f"{plain(text)} ({dataset.attrs['data']})" for text, dataset in judged.items()),
     }
     for name, quantity in quantities.items():
-        values[name] = [float(value) for dataset in judged.values() for value in quantity(dataset)]
+        values[name] = [value for dataset in judged.values() for value in _of_trained(quantity, dataset)]
     for text, dataset in found.items():
         if text not in judged:
-            values |= {f"{name}, {plain(text)}": [*map(float, of(dataset))] for name, of in quantities.items()}
+            values |= {f"{name}, {plain(text)}": _of_trained(of, dataset) for name, of in quantities.items()}
     return values
+
+
+def _of_trained(quantity: Quantity, dataset: xarray.Dataset) -> list[float]:
+    values = numpy.asarray(quantity(dataset), dtype=float)
+    if EPOCH in dataset:
+        values = numpy.where((dataset[EPOCH] > 0).all("network"), values, numpy.nan)
+    return values.tolist()
 
 
 def plain(text: str) -> str:
