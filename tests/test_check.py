@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ def test_every_model_of_the_trace_table(name: str) -> None:
     model, x = TABLE[name].make().train(), TABLE[name].x(4)
     before = copy.deepcopy(model.state_dict())
     numbers = torch.get_rng_state()
-    forecast = ss.check(model, x)
+    forecast = check(model, x)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert all(module.training for module in model.modules())
     assert all(weight.grad is None for weight in model.parameters())
@@ -55,6 +56,23 @@ def test_every_model_of_the_trace_table(name: str) -> None:
     assert all(math.isfinite(value) for key, value in forecast.signals.items() if key != "loss")
     assert "xpected to train" in str(forecast)
     json.dumps(forecast.to_dict())
+
+
+def check(model: Any, x: Any, **options: Any) -> Any:
+    """Without the units, which take most of the time and change neither verdict nor signals (test_check_units.py)."""
+    return ss.check(model, x, units=False, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLE)
+def test_the_units_of_every_model_of_the_trace_table(name: str) -> None:
+    torch.manual_seed(0)
+    forecast = ss.check(TABLE[name].make(), TABLE[name].x(4))
+    if forecast.units is None:
+        assert any("Units were not measured" in note for note in forecast.notes)
+    else:
+        assert numpy.isfinite(forecast.units["gain"]).all()
+        assert f"Units: {forecast.units.sizes['unit']}." in str(forecast)
 
 
 def own_modules(model: nn.Module) -> list[nn.Module]:
@@ -121,7 +139,7 @@ def test_growth_of_the_gradient_does_not_depend_on_the_sizes_of_the_states(befor
 @pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2d(1), None])
 def test_a_mean_over_places_is_no_vanishing_gradient(side: int, layers: int, pool: nn.Module | None) -> None:
     torch.manual_seed(0)
-    forecast = ss.check(Pooled(layers, pool), torch.randn(2, 3, side, side))
+    forecast = check(Pooled(layers, pool), torch.randn(2, 3, side, side))
     assert forecast.trains
     assert abs(forecast.signals["gradient_growth"]) < 0.3
     assert forecast.layers["layer"].values[-1] == "head"
@@ -144,7 +162,7 @@ class Pooled(nn.Module):
 @pytest.mark.parametrize("name", ["resnet8-digits-n4", "plainnet64-digits-connected-n2", "resnet8-digits-connected-n2"])
 def test_units_of_the_input_do_not_change_the_verdict(name: str) -> None:
     model, x = network(name), digits()
-    found = {units: ss.check(model, units * x) for units in (1.0, 255.0, 1e-2)}
+    found = {units: check(model, units * x) for units in (1.0, 255.0, 1e-2)}
     assert found[255.0].trains == found[1e-2].trains == found[1.0].trains == name.startswith("resnet")
     assert "inputs are far from 1 in size" in str(found[255.0])
     assert "inputs are far from 1 in size" not in str(found[1.0])
@@ -193,7 +211,7 @@ def test_the_loss_is_that_of_a_guess_where_all_scores_are_equal() -> None:
 
 def test_states_are_named_by_the_layers_that_they_enter() -> None:
     model, x = CASES["called twice"].make(), CASES["called twice"].x(4)
-    names = list(ss.check(model, x).layers["layer"].values)
+    names = list(check(model, x).layers["layer"].values)
     assert names == ["block.branch.0", "block.branch.2", "block.branch.0#2", "block.branch.2#2", "output"]
 
 
@@ -212,7 +230,7 @@ def digits(count: int = 32) -> Tensor:
 
 
 def test_a_network_that_trains() -> None:
-    forecast = ss.check(network("resnet20-digits-n2"), digits())
+    forecast = check(network("resnet20-digits-n2"), digits())
     assert forecast.trains
     assert str(forecast).startswith("Expected to train.")
     assert "broken" not in str(forecast)
@@ -221,11 +239,11 @@ def test_a_network_that_trains() -> None:
 @pytest.mark.parametrize(("name", "side"), [("resnet18", 32), ("alexnet", 64), ("timm vit_tiny_patch16_224", 224)])
 def test_known_networks_are_expected_to_train(name: str, side: int, benchmark: Any) -> None:
     torch.manual_seed(0)
-    assert ss.check(benchmark.known(name), torch.randn(4, 3, side, side)).findings == ()
+    assert check(benchmark.known(name), torch.randn(4, 3, side, side)).findings == ()
 
 
 def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> None:
-    forecast = ss.check(network("plainnet64-digits-connected-n2-nonorm-small"), digits())
+    forecast = check(network("plainnet64-digits-connected-n2-nonorm-small"), digits())
     assert not forecast.trains
     text = " ".join(str(forecast).split())
     assert text.startswith("Not expected to train.")
@@ -243,14 +261,14 @@ def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> 
 def test_numbers_that_overflow_are_named() -> None:
     model = mlp(N)
     model[0].weight.data.fill_(1e38)
-    forecast = ss.check(model, samples().float())
+    forecast = check(model, samples().float())
     assert not forecast.trains
     assert "not all of 2 is finite" in str(forecast)
 
 
 def test_numbers_that_are_not_defined_are_told_from_overflow() -> None:
     model = nn.Sequential(nn.Linear(N, N), Root(), nn.Linear(N, 3))
-    (finding,) = ss.check(model, samples().float()).findings
+    (finding,) = check(model, samples().float()).findings
     assert finding.name == "not finite"
     assert "2 has some that are not a number" in finding.sentence
 
@@ -275,7 +293,7 @@ class Cut(nn.Module):
 
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_a_gradient_that_is_cut_off_is_found(at: int) -> None:
-    forecast = ss.check(Cut(at), samples().float())
+    forecast = check(Cut(at), samples().float())
     finding = forecast.findings[0]
     assert finding.name == "gradients are cut off"
     named = ", ".join(f"layers.{index}" for index in range(at))
@@ -285,9 +303,9 @@ def test_a_gradient_that_is_cut_off_is_found(at: int) -> None:
 def test_what_the_user_froze_is_a_note() -> None:
     torch.manual_seed(0)
     model = Cut(0)
-    before = ss.check(model, samples().float())
+    before = check(model, samples().float())
     model.layers[1].requires_grad_(False)
-    after = ss.check(model, samples().float())
+    after = check(model, samples().float())
     assert after.findings == before.findings
     assert after.signals == before.signals
     assert any(note.startswith("Frozen") and "layer layers.1" in note for note in after.notes)
@@ -295,7 +313,7 @@ def test_what_the_user_froze_is_a_note() -> None:
     assert not model.layers[1].weight.requires_grad
     features = Cut(2)
     features.layers[:2].requires_grad_(False)
-    assert "gradients are cut off" not in {finding.name for finding in ss.check(features, samples().float()).findings}
+    assert "gradients are cut off" not in {finding.name for finding in check(features, samples().float()).findings}
 
 
 def test_parametrised_layers_count() -> None:
@@ -303,10 +321,10 @@ def test_parametrised_layers_count() -> None:
 
     layers = [orthogonal(1.0, seed) for seed in range(4)]
     model = nn.Sequential(parametrizations.orthogonal(layers[0]), parametrizations.weight_norm(layers[1]), *layers[2:])
-    forecast = ss.check(model, samples())
+    forecast = check(model, samples())
     assert list(forecast.layers["layer"].values) == ["0", "1", "2", "3"]
     assert forecast.signals["gradient_growth"] == pytest.approx(0, abs=1e-9)
-    dirac = ss.check(network("diracnet8-digits-connected-n2"), digits())
+    dirac = check(network("diracnet8-digits-connected-n2"), digits())
     assert dirac.layers.sizes["layer"] == 8
     assert dirac.trains
 
@@ -317,13 +335,13 @@ def test_a_model_may_change_its_input_in_place() -> None:
     model = nn.Sequential(
         nn.ReLU(inplace=True), nn.Linear(N, N), nn.ReLU(inplace=True), nn.Linear(N, N), nn.Linear(N, 3)
     )
-    ss.check(model, x)
+    check(model, x)
     assert torch.equal(x, kept)
 
 
 def test_a_broken_rule_names_the_layer_where_it_breaks() -> None:
     model = nn.Sequential(*(orthogonal(0.1, seed) for seed in range(8)))
-    findings = {finding.name: finding.sentence for finding in ss.check(model, samples()).findings}
+    findings = {finding.name: finding.sentence for finding in check(model, samples()).findings}
     steps = {rule.name: math.floor(-rule.threshold) + 1 for rule in RULES if not rule.above}
     assert f"from {1 + steps['states vanish']} on" in findings["states vanish"]
     assert f"back to {7 - steps['gradients vanish']}." in findings["gradients vanish"]
@@ -331,12 +349,12 @@ def test_a_broken_rule_names_the_layer_where_it_breaks() -> None:
 
 def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
     model = network("resnet8-digits-n4").train()
-    assert "has been in training" not in str(ss.check(model, digits(4)))
+    assert "has been in training" not in str(check(model, digits(4)))
     model(digits(4))
-    assert any("4 samples are few" in note for note in ss.check(model, digits(4)).notes)
-    assert not any("samples are few" in note for note in ss.check(model, digits(16)).notes)
+    assert any("4 samples are few" in note for note in check(model, digits(4)).notes)
+    assert not any("samples are few" in note for note in check(model, digits(16)).notes)
     assert "has been in training before: its batch norms have counted 1 batches" in " ".join(
-        str(ss.check(model, digits(4))).split()
+        str(check(model, digits(4))).split()
     )
 
 
@@ -355,7 +373,7 @@ def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
 )
 def test_bad_input(make: Callable[[], nn.Module], x: Tensor, said: str) -> None:
     with pytest.raises(ss.InputError, match=said):
-        ss.check(make(), x.to(torch.get_default_device()))
+        check(make(), x.to(torch.get_default_device()))
 
 
 def test_the_rules_are_those_of_the_documentation() -> None:

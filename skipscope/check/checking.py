@@ -4,40 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.check.forecast import Finding, Forecast
 from skipscope.check.rules import NORM, RULES, VARIANCE, Rule
 from skipscope.check.signals import Measured, measured
+from skipscope.check.units import unit_spectra
+from skipscope.errors import SkipscopeError
 from skipscope.report.table import number
+
+if TYPE_CHECKING:
+    import xarray
 
 SHOWN = 5  # layers that a sentence names
 USUAL = (0.01, 100)  # sizes of inputs that need no remark
 FEW = 16  # samples; with fewer, batch norms over few places make gradients degenerate
+CONTRIBUTING = 3  # units that a sentence names
 
 
-def check(model: nn.Module, x: Any, *, seed: int = 0) -> Forecast:
+def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> Forecast:
     """Forecast whether a model trains from the weights that it has, at a batch of at least two different samples.
 
     Nothing is trained and nothing of the model changes. x: a tensor, a tuple of positional or a dict of keyword inputs,
     with real data if there are some; more samples give a steadier rank (the thresholds were found with 32). seed: of
-    the random functionals whose gradients are followed back.
+    the random functionals whose gradients are followed back. units: look at the spectra of the residual units as well,
+    on a copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them.
     """
     found = measured(model, x, seed)
+    spectra, left_out = _units(model, x, seed, found) if units else (None, "")
     findings = (
         [_not_finite(found)]
         if found.not_finite
-        else [_broken(rule, found) for rule in RULES if rule.broken(found.signals)]
+        else [_broken(rule, found, spectra) for rule in RULES if rule.broken(found.signals)]
     )
     if found.cut:
         sentence = (
             f"Gradients do not come back: there is none for {_listed(found.cut)}, as where detach() cuts them off."
         )
         findings.insert(0, Finding("gradients are cut off", sentence, ("a path of gradients from the loss to them",)))
-    return Forecast(tuple(findings), found.signals, found.layers, tuple(_notes(model, found)))
+    notes = _notes(model, found) + ([f"Units were not measured: {left_out}."] if left_out else [])
+    return Forecast(tuple(findings), found.signals, found.layers, tuple(notes), spectra)
+
+
+def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray.Dataset | None, str]:
+    """The spectra of the units, or why there are none."""
+    if found.not_finite:
+        return None, "not all numbers are finite"
+    try:
+        return unit_spectra(model, x, seed), ""
+    except SkipscopeError as error:
+        return None, str(error).partition(". Name the modules")[0]  # a check has no names of units to take
+    except torch.OutOfMemoryError:
+        return None, "there is not enough memory for a copy of the model and its states"
 
 
 def _not_finite(found: Measured) -> Finding:
@@ -51,7 +73,7 @@ def _not_finite(found: Measured) -> Finding:
     )
 
 
-def _broken(rule: Rule, found: Measured) -> Finding:
+def _broken(rule: Rule, found: Measured, units: xarray.Dataset | None) -> Finding:
     value = found.signals[rule.signal]
     sentence = rule.sentence(value)
     crossed = [place for place, at in enumerate(found.by_layer.get(rule.signal, ())) if rule.beyond(at)]
@@ -61,7 +83,24 @@ def _broken(rule: Rule, found: Measured) -> Finding:
         sentence += (
             f" It is past the threshold {'back to' if backwards else 'from'} {place}{'' if backwards else ' on'}."
         )
+    if units is not None:
+        sentence += _contributing(rule, value, units)
     return Finding(rule.name, sentence, rule.remedies, value, rule.threshold)
+
+
+def _contributing(rule: Rule, value: float, units: xarray.Dataset) -> str:
+    """The units that the remedy is for: those with the largest share of a growth, or of all spread."""
+    if rule.signal in ("growth", "gradient_growth"):
+        shares = (units["gain"] / value).to_series()
+        rest = f"; all {len(shares)} together {shares.sum():.0%} (logarithms of the size of their singular values)"
+    elif rule.signal == "gradient_rank" and (spread := float(units["spread"].sum())) > 0:
+        shares = (units["spread"] / spread).to_series()
+        rest = f" of the spread of all their singular values, {spread:.3g}"
+    else:
+        return ""
+    largest = shares[shares > 0].sort_values(ascending=False, kind="stable")[:CONTRIBUTING]
+    named = ", ".join(f"{name} ({share:.1%})" for name, share in largest.items())
+    return f" Units that contribute most: {named}{rest}." if named else ""
 
 
 def _listed(layers: Sequence[str]) -> str:

@@ -29,12 +29,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Forecast:
-    """signals: the numbers that the rules look at. layers: the profile they come from. notes: what was measured."""
+    """signals: the numbers that the rules look at. layers: the profile they come from. notes: what was measured.
+
+    units: gain and spread of the residual units; None where there are none to measure, as a note then says.
+    """
 
     findings: tuple[Finding, ...]
     signals: Mapping[str, float]
     layers: xarray.Dataset
     notes: tuple[str, ...]
+    units: xarray.Dataset | None = None
 
     @property
     def trains(self) -> bool:
@@ -56,6 +60,7 @@ class Forecast:
                 for rule in RULES
             ],
             "layers": self.layers.to_dict(),
+            "units": None if self.units is None else self.units.to_dict(),
             "notes": list(self.notes),
         }
 
@@ -71,7 +76,8 @@ class Forecast:
             for finding in self.findings
         ]
         notes = [textwrap.fill(note, WIDTH) for note in self.notes]
-        return "\n\n".join(["\n".join([said, *found]), str(self._table()), "\n".join(notes)])
+        units = [] if self.units is None else [textwrap.fill(_spectra(self.units), WIDTH)]
+        return "\n\n".join(["\n".join([said, *found]), str(self._table()), *units, "\n".join(notes)])
 
     def _table(self) -> Table:
         asked: dict[str, list[Rule]] = {}
@@ -91,3 +97,16 @@ class Forecast:
 
 def _limit(rule: Rule) -> str:
     return f"{'at most' if rule.above else 'at least'} {rule.shown(rule.threshold)}"
+
+
+def _spectra(units: xarray.Dataset) -> str:
+    gain, spread = units["gain"], units["spread"].dropna("unit")
+    low, high, error = (10 ** float(value) for value in (gain.min(), gain.max(), units["gain_error"].max()))
+    said = (
+        f"Units: {units.sizes['unit']}. Root mean square of the singular values {low:.3g} to {high:.3g} a unit "
+        f"(standard error at most {error - 1:.1%}), 10^{float(gain.sum()):.1f} over all of them (product)"
+    )
+    if spread.size:
+        most = f"{spread.idxmax().item()} ({float(spread.max()):.3g})"
+        said += f"; spread {float(spread.sum()):.3g} in all, largest at {most}"
+    return f"{said}. Measured at {units.attrs['samples']} samples; {units.attrs['mode']}."

@@ -36,6 +36,7 @@ def check(
     device: Device = "cpu",
     dtype: Dtype = None,
     seed: Seed = 0,
+    no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if it is not expected to train.")] = False,
     out: Out = None,
     as_json: Json = False,
@@ -60,7 +61,7 @@ def check(
     with talk.step("checking"):
         from skipscope.check import check as forecast_of
 
-        forecast = forecast_of(source.model, source.batch, seed=seed)
+        forecast = forecast_of(source.model, source.batch, seed=seed, units=not no_units)
     written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **forecast.to_dict()})
     if out is not None:
         from skipscope.runs import write_whole

@@ -1,0 +1,163 @@
+"""The spectra of the residual units before training: two numbers for each, from products with random signs alone.
+
+With J the Jacobian of a unit, one matrix for every sample, and n = min(in, out) singular values each:
+
+gain         log10 of |J|_F / sqrt(n), the root mean square of the singular values of all samples
+spread       n tr((J^T J)^2) / tr(J^T J)^2 - 1, traces as means over the samples: the variance of the squared singular
+             values over the square of their mean. 0 for an isometry, 1 for a large square matrix of independent normal
+             numbers, about 2.5 for a layer with random weights, batch norm and ReLU
+branch_gain  as gain, of the branch alone
+gain_error, spread_error  standard errors of the mean over the signs, to first order
+
+E |J z|^2 = tr(J^T J) and E |J^T J z|^2 = tr((J^T J)^2) for signs z. Where the factors of a product of square matrices
+are free of one another, as large random ones are, the mean square of the singular values of the product is the product
+of theirs and its spread is the sum of theirs (Pennington, Schoenholz, Ganguli: Resurrecting the sigmoid in deep
+learning through dynamical isometry, NeurIPS 2017): the sum says how far a deep network is from an isometry. For units
+of one network, which are not free, it is a guide.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree as pytree
+
+from skipscope.check.signals import SMALLEST
+from skipscope.errors import InputError
+from skipscope.linear import Operator
+from skipscope.measure.selection import labels
+from skipscope.numerics import seed_of
+from skipscope.trace import Point, Unit, trace
+from skipscope.trace.export import in_full_precision
+from skipscope.trace.inputs import Inputs
+from skipscope.trace.undisturbed import undisturbed, unwrapped
+
+if TYPE_CHECKING:
+    import xarray
+
+PROBES = 8
+SAMPLES = 8  # of the batch, at most; batch norms see all of it
+
+
+def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
+    """Gain and spread of every residual unit along the trunk (one inside another is part of that), at a batch.
+
+    Batch norms have the statistics of the batch, held fixed: the linearisation is that of a step of training but for
+    the way in which the statistics depend on the samples. It is made on a copy of the model, which itself stays as it
+    is. An InputError or a TraceError says why there is nothing to measure: no units, a model that cannot be copied or
+    traced, states that are not finite, an operation without a derivative in forward mode.
+    """
+    import xarray
+
+    model = unwrapped(model)
+    model, inputs, _ = in_full_precision(_copied(model), Inputs.of(model, x))
+    inputs = inputs.map(lambda tensor: tensor.detach().clone())
+    take_batch_statistics(model, inputs)
+    trunk = trace(model, inputs)
+    units = [unit for stage in trunk.stages for unit in stage.units]
+    if not units:
+        why = "".join(f"; {left.where or 'a sum'} is none: {left.reason}" for left in trunk.left_out[:1])
+        raise InputError(f"{type(model).__name__} has no residual units{why}")
+    whole = trunk.at(inputs)
+    point = whole.take(range(min(SAMPLES, whole.batch))) or whole  # a graph may hold for the whole batch alone
+    generator = torch.Generator("cpu").manual_seed(seed_of("units", seed))
+    try:
+        rows = [_unit(unit, point, generator) for unit in units]
+    except RuntimeError as error:  # torch's own, for an operation that has no derivative in forward mode
+        said = str(error).partition("\n")[0]
+        raise InputError(f"the units of {type(model).__name__} cannot be differentiated: {said}") from error
+    return xarray.Dataset(
+        {name: ("unit", [row[name] for row in rows]) for name in rows[0]},
+        coords=labels(units),
+        attrs={
+            "measure": "check_units",
+            "mode": "batch norms with the statistics of the batch, held fixed; dropout off",
+            "samples": point.batch,
+            "probes": PROBES,
+            "seed": seed,
+            "notes": "; ".join(trunk.notes),
+        },
+    )
+
+
+def take_batch_statistics(model: nn.Module, inputs: Inputs) -> None:
+    """Give batch norms the mean and the variance of what enters them, as one pass of training has them.
+
+    Those without running statistics get some. One that is called several times gets the mean over its calls.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    seen: dict[_BatchNorm, list[Tensor]] = {norm: [] for norm in norms}
+
+    def record(norm: _BatchNorm, args: Any, kwargs: Any) -> None:
+        entering = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        channels = entering.movedim(1, 0).flatten(1).double()
+        found = torch.stack([channels.mean(1), channels.var(1, correction=0)])
+        seen[norm].append(found.to(entering.dtype))  # 2, channels
+
+    handles = [norm.register_forward_pre_hook(record, with_kwargs=True) for norm in norms]
+    passed = inputs.map(torch.clone)
+    try:
+        with undisturbed(model):
+            for norm in norms:
+                norm.training = True
+            model(*passed.args, **passed.kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for norm, found in seen.items():
+        if found:
+            norm.running_mean, norm.running_var = torch.stack(found).mean(0)
+            norm.track_running_stats = True
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # whatever the user's own attributes raise
+        said = str(error).partition("\n")[0]
+        raise InputError(f"{type(model).__name__} cannot be copied: {said}") from error
+
+
+def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, float]:
+    J: Operator = unit.jacobian(point)  # type: ignore[attr-defined]
+    branch: Operator = unit.jacobian(point, of="branch")  # type: ignore[attr-defined]
+    batch, _, size = J.shape
+    drawn = torch.randint(0, 2, (batch, size, PROBES), generator=generator, dtype=torch.int8, device="cpu")
+    signs = drawn.mul(2).sub(1).to(J.device, J.dtype)
+    return {**moments(J, signs), "branch_gain": _gain(branch, _squares(branch.matmat(signs)))}
+
+
+def moments(J: Operator, signs: Tensor) -> dict[str, float]:
+    """gain and spread with their errors; signs: (B, in, probes)."""
+    pushed = J.matmat(signs)
+    first, second = _squares(pushed), _squares(J.rmatmat(pushed))  # probes
+    mean = float(first.mean())
+    if mean == 0:
+        return {"gain": math.log10(SMALLEST), "gain_error": 0.0, "spread": math.nan, "spread_error": math.nan}
+    ratio = min(J.shape[1:]) * float(second.mean()) / mean**2
+    relative = first / mean
+    return {
+        "gain": _gain(J, first),
+        "gain_error": _error(relative) / (2 * math.log(10)),
+        "spread": ratio - 1,
+        "spread_error": ratio * _error(second / second.mean() - 2 * relative),
+    }
+
+
+def _squares(vectors: Tensor) -> Tensor:
+    """(B, n, probes) -> (probes,): the mean over the samples."""
+    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64).square().mean(0)
+
+
+def _gain(J: Operator, squares: Tensor) -> float:
+    root = math.sqrt(float(squares.mean()) / min(J.shape[1:]))
+    return math.log10(max(root, SMALLEST))
+
+
+def _error(values: Tensor) -> float:
+    return float(values.std()) / math.sqrt(len(values))
