@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.check.rules import SKIPS
 from skipscope.check.units import PROBES, SAMPLES, moments, take_batch_statistics, unit_spectra
 from skipscope.linear.operator import Dense
 from skipscope.numerics import seed_of
@@ -292,7 +293,10 @@ def test_a_finding_names_the_units_that_contribute_most() -> None:
         shares = {unit: gain / value for unit, gain in gains.items()}
         assert f"contribute most: 5 ({shares['5']:.1%}), 2 ({shares['2']:.1%}), " in findings[name].sentence
         assert f"; all 6 together {sum(shares.values()):.0%}" in findings[name].sentence
-    assert "Units that contribute most" not in ss.check(model, normal(B, N), units=False).findings[0].sentence
+    assert SKIPS not in findings["gradients explode"].remedies
+    without = ss.check(model, normal(B, N), units=False)
+    assert "Units that contribute most" not in without.findings[0].sentence
+    assert any(SKIPS in finding.remedies for finding in without.findings)
 
 
 def test_spread_is_named_where_gradients_are_of_one_kind() -> None:

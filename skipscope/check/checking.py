@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.check.forecast import Finding, Forecast
-from skipscope.check.rules import NORM, RULES, VARIANCE, Rule
+from skipscope.check.rules import NORM, RULES, SKIPS, VARIANCE, Rule
 from skipscope.check.signals import Measured, measured
 from skipscope.check.units import unit_spectra
 from skipscope.errors import SkipscopeError
@@ -85,7 +85,8 @@ def _broken(rule: Rule, found: Measured, units: xarray.Dataset | None) -> Findin
         )
     if units is not None:
         sentence += _contributing(rule, value, units)
-    return Finding(rule.name, sentence, rule.remedies, value, rule.threshold)
+    remedies = tuple(remedy for remedy in rule.remedies if units is None or remedy != SKIPS)  # it has skips
+    return Finding(rule.name, sentence, remedies, value, rule.threshold)
 
 
 def _contributing(rule: Rule, value: float, units: xarray.Dataset) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-BEFORE_OTHERS = "skip connections around blocks"
+SKIPS = "skip connections around blocks"
 SMALLER_BRANCH = "a factor below 1 on every branch (0.1, or 1 over the number of blocks)"
 ZERO_BRANCH = "branches that start at zero (the scale of their last norm)"
 NORM = "normalisation after every layer"
@@ -65,7 +65,7 @@ RULES = (
         True,
         "how much larger is the last state than the first?",
         "The states vanish: the last is {value} times as large as the first (threshold {threshold}).",
-        (VARIANCE, NORM, BEFORE_OTHERS),
+        (VARIANCE, NORM, SKIPS),
     ),
     Rule(
         "representation collapses",
@@ -76,7 +76,7 @@ RULES = (
         "in how many directions do samples differ at the last layer, over those at the first?",
         "Information does not survive: samples differ at the last layer in {value} times as many directions as at the "
         "first (effective rank; threshold {threshold}).",
-        (BEFORE_OTHERS, SMALLER_BRANCH, VARIANCE),
+        (SKIPS, SMALLER_BRANCH, VARIANCE),
     ),
     Rule(
         "gradients explode",
@@ -86,7 +86,7 @@ RULES = (
         True,
         "how much larger do gradients come back?",
         "Gradients explode: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
-        (BEFORE_OTHERS, SMALLER_BRANCH),
+        (SKIPS, SMALLER_BRANCH),
     ),
     Rule(
         "gradients vanish",
@@ -96,7 +96,7 @@ RULES = (
         True,
         "how much larger do gradients come back?",
         "Gradients vanish: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
-        (VARIANCE, NORM, BEFORE_OTHERS),
+        (VARIANCE, NORM, SKIPS),
     ),
     Rule(
         "gradients are of one kind",
@@ -107,7 +107,7 @@ RULES = (
         "in how many directions do gradients come back, over those that were sent?",
         "Gradients that come back point the same way: their effective rank is {value} times what was sent (threshold "
         "{threshold}). The Jacobian from the first to the last layer is badly conditioned.",
-        (BEFORE_OTHERS, SMALLER_BRANCH, "orthogonal initial weights"),
+        (SKIPS, SMALLER_BRANCH, "orthogonal initial weights"),
     ),
     Rule(
         "loss starts high",
