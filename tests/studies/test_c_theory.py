@@ -22,7 +22,8 @@ from skipscope.report.figures.theory_c import (
 from skipscope.report.views.theory_c import products_view
 from skipscope.runs import RunFolder, load_run
 from skipscope.studies.bench import Bench
-from skipscope.studies.c import theorems
+from skipscope.studies.c import equal_values, theorems
+from skipscope.studies.c.accuracy import ACCURACY
 from skipscope.studies.c.claims import CLAIMS
 from skipscope.studies.c.commuting_weights import LED
 from skipscope.studies.c.theorems import THEOREMS
@@ -145,8 +146,6 @@ def test_plain_networks_are_judged_at_their_best_rate(
 
 
 def test_weights_are_kept_orthogonal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from skipscope.studies.c import equal_values
-
     models: list[Any] = []
 
     def seen(model: Any, split: Any) -> float:
@@ -154,7 +153,7 @@ def test_weights_are_kept_orthogonal(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         return 0.5
 
     monkeypatch.setattr(equal_values, "accuracy", seen)
-    plan = equal_values.Plan("digits", 150, 4, 1, (0.1,), networks=1, besides=1)
+    plan = equal_values.plan("digits", 4, samples=150, epochs=1, rates=(0.1,), networks=1, besides=1)
     with RunFolder(tmp_path / "run", "study C.theorems") as run:
         kept = equal_values.kept(Bench("theorems", run, preset="smoke", seed=0, device="cpu"), plan)
     assert kept["train_accuracy"].values.tolist() == [[[0.5]]]
@@ -163,6 +162,19 @@ def test_weights_are_kept_orthogonal(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert (layer.weight @ layer.weight.T - torch.eye(64)).abs().max() < 1e-4
     first = models[0].first.weight  # not in a block, and square for these images
     assert (first @ first.T - torch.eye(64)).abs().max() > 1e-2
+
+
+def test_plainnets_are_those_of_accuracy() -> None:
+    """At quick, so that a run of the whole paper trains them once."""
+    plan, twins = THEOREMS.presets["quick"].plan, ACCURACY.presets["quick"]
+    assert twins.subjects[0] == plan.subjects[0] == "mnist-60-connected"
+    for rate in plan.rates:
+        assert plan.training(rate, 3000) == twins.training(rate, 3000)
+    shared = ("rates", "samples", "test_samples", "networks", "looks")
+    assert all(getattr(plan, name) == getattr(twins, name) for name in shared)
+    assert equal_values.plan("mnist:some/path", 4, networks=1, besides=1).subjects[1] == (
+        "mnist-4-connected-orthogonal:some/path"
+    )
 
 
 def test_bad_settings_are_named() -> None:

@@ -16,10 +16,10 @@ fixed s it grows exponentially with depth, slowly where s is small. Condition nu
 float64 cannot compute; what it does compute is reported besides.
 
 For proposition 3 we derive the exact largest ratio, 1 / (1 - cond eps), which is attained; with targets that the
-weights do not fit, it can be exceeded. Every PlainNet is trained at each of a few learning rates, the best one counts
-for its seed. Orthogonal weights have equal singular values; so have He weights whose singular values were made equal,
-which is the same distribution. Reported besides: linear units, no norms, and weights that are constrained to orthogonal
-matrices throughout training, the strictest regularisation towards equal singular values.
+weights do not fit, it can be exceeded. Every PlainNet is trained as in C.accuracy, at each of a few learning rates, and
+the best one counts for its seed. Orthogonal weights have equal singular values; so have He weights whose singular
+values were made equal, which is the same distribution. Reported besides: linear units, no norms, and weights that are
+constrained to orthogonal matrices throughout training, the strictest regularisation towards equal singular values.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from skipscope.errors import InputError
 from skipscope.studies.bench import Bench
 from skipscope.studies.c import commuting_weights, equal_values, perturbed_inputs, random_weights
 from skipscope.studies.c.commuting_weights import LED
+from skipscope.studies.c.networks import TwinSettings
 from skipscope.studies.c.random_weights import TENTH
 from skipscope.studies.study import Evidence, Study
 
@@ -51,9 +52,11 @@ class TheoremsSettings:
     units: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 110)  # of products of random matrices
     matrices: int = 1000  # of proposition 1, for each kind and size
     data: str = "mnist"
-    samples: int | None = 6000
+    samples: int | None = 3000  # these, epochs, schedule and rates as in C.accuracy, which trains some of them too
+    test_samples: int | None = 2000
     depth: int = 60  # of PlainNets that are trained
-    epochs: int = 6
+    epochs: int = 12
+    schedule: str = "constant"
     rates: tuple[float, ...] = (0.1, 0.01, 0.001)
     networks: int = 3  # seeds of those that are judged
     besides: int = 1  # seeds of the others
@@ -69,16 +72,17 @@ class TheoremsSettings:
                 f"expected a size of at least 3, numbers of units of at least 1 and a learning rate, "
                 f"got {self.size}, {self.units} and {self.rates}"
             )
+        assert self.plan  # which says what is wrong with the numbers of the training
+
+    @property
+    def plan(self) -> TwinSettings:
+        shared = ("samples", "test_samples", "epochs", "schedule", "rates", "networks", "besides")
+        return equal_values.plan(self.data, self.depth, **{name: getattr(self, name) for name in shared})
 
 
 def run(bench: Bench, settings: TheoremsSettings) -> Evidence:
     seed, draws, size, layers = bench.seed, settings.draws, settings.size, settings.layers
     drawn = {"draws": draws, "size": size, "layers": layers, "seed": seed}
-    plan = equal_values.Plan(
-        *(settings.data, settings.samples, settings.depth, settings.epochs, settings.rates),
-        networks=settings.networks,
-        besides=settings.besides,
-    )
     parts = {
         "sums": partial(commuting_weights.sums, **drawn),
         "collapse": partial(commuting_weights.collapse, **drawn),
@@ -90,8 +94,8 @@ def run(bench: Bench, settings: TheoremsSettings) -> Evidence:
         "singularity": partial(random_weights.singularity, draws=settings.matrices, sizes=(2, size), seed=seed),
         "perturbations": partial(perturbed_inputs.perturbations, draws=draws, size=size, seed=seed),
         "ranks": partial(perturbed_inputs.ranks, size=size, seed=seed),
-        "training": partial(equal_values.training, bench, plan),
-        "kept": partial(equal_values.kept, bench, plan),
+        "training": partial(equal_values.training, bench, settings.plan),
+        "kept": partial(equal_values.kept, bench, settings.plan),
     }
     return evidence(**{name: bench.part(name, compute) for name, compute in parts.items()})
 
@@ -207,7 +211,14 @@ def _trained(training: xarray.Dataset, kept: xarray.Dataset) -> dict[str, Any]:
 
 
 FULL = TheoremsSettings(
-    draws=100, units=(1, 2, 5, 10, 20, 50, 110, 200), samples=None, epochs=10, networks=3, besides=1
+    draws=100,
+    units=(1, 2, 5, 10, 20, 50, 110, 200),
+    samples=None,
+    test_samples=None,
+    epochs=10,
+    schedule="cosine",
+    networks=3,
+    besides=1,
 )
 THEOREMS = Study(
     id="C.theorems",
