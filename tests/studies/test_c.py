@@ -17,6 +17,7 @@ import torch
 import xarray
 
 from skipscope.errors import InputError
+from skipscope.measure import conditioning
 from skipscope.models import names
 from skipscope.runs import Decision, RunFolder, load_run
 from skipscope.studies.bench import Bench
@@ -660,3 +661,15 @@ def test_networks_that_were_never_trained_decide_nothing(bench: Bench) -> None:
     for name in ("C3", "C4", "C5"):
         assert verdict(name, {name: {**claims[name], "seeds": 3}}) == "inconclusive"
     assert numpy.isnan(claims["C3"]["median log10 cond of weights, PlainNet - ResNet"]).all()
+
+
+@pytest.mark.parametrize("family", ["plainnet", "resnet"])
+def test_the_first_state_of_a_linear_network_at_grey_images_is_singular(family: str) -> None:
+    """With skips or without: 16 channels are made of 9 pixels (and of a constant, once norms have shifts)."""
+    torch.manual_seed(0)
+    model = names.build(f"{family}8-digits-linear").double()
+    found = conditioning(model, torch.rand(64, 1, 8, 8, dtype=torch.float64), weights=False, training=True)
+    state = found.sel(reduction="channel").isel(layer=1)
+    assert state["layer_shape"] == "64 x 16 x 8 x 8"
+    assert (int(state["state_rank"]), int(state["state_full_rank"])) == (9, 16)
+    assert state["state_status"] == "numerically infinite"
