@@ -75,6 +75,7 @@ class HistogramSettings(TwinSettings):
         unknown = [form for form in self.forms if form not in FORMS]
         if unknown or not self.forms:
             raise InputError(f"forms: expected some of {', '.join(FORMS)}, got {', '.join(unknown) or 'none'}")
+        object.__setattr__(self, "forms", tuple(form for form in FORMS if form in self.forms))  # the first ones decide
         if self.rank_images < 1:
             raise InputError(f"rank_images: expected at least 1, got {self.rank_images}")
 
@@ -100,7 +101,7 @@ def run(bench: Bench, settings: HistogramSettings) -> Evidence:
         expect_titles(titles, PLAIN, RESIDUAL)
     sizes: dict[str, dict[str, xarray.Dataset]] = {}
     ranks: dict[str, dict[str, xarray.Dataset]] = {}
-    for form in [form for form in FORMS if form in settings.forms]:  # the first ones decide
+    for form in settings.forms:
         for text in settings.subjects:
             of = subject(bench, settings.of_form(form), in_form(text, form), settings.seeds_of(text, form))
             alone = "" if len(settings.subjects) == 1 else plain(text)
