@@ -4,6 +4,7 @@
     python benchmarks/check.py measure   # the signals of all of them, anew
     python benchmarks/check.py fit       # the thresholds that the first half of the networks gives
     python benchmarks/check.py report    # the other half's table and that of the later networks, into docs/check.md
+    python benchmarks/check.py units     # gains and spreads of residual units, the table of docs/check.md
 
 "Trains" was fixed beforehand: in one of 15 epochs of the 1,437 training digits (batches of 64, momentum 0.9, constant
 rate, no decay), at one of the rates below, at least 90 % of the answers are right while it trains. A rate ends early
@@ -34,6 +35,7 @@ from torch.nn import functional as F
 from skipscope import __version__
 from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import measured
+from skipscope.check.units import unit_spectra
 from skipscope.data import digits
 from skipscope.models.names import build
 from skipscope.numerics import seed_of
@@ -65,6 +67,14 @@ PUBLISHED = (  # known to train; pixels a side, images
     ("timm vit_tiny_patch16_224", 224, 8),
     ("timm deit_tiny_patch16_224", 224, 8),
     ("timm mixer_s32_224", 224, 8),
+)
+UNITS_OF = ((128, ""), (32, "-nonorm"), (64, "-nonorm"), (128, "-nonorm"))  # depth and norm
+PUBLISHED_UNITS = (
+    ("resnet18", 64, 16),
+    ("resnet50", 64, 16),
+    ("resnet101", 64, 16),
+    ("resnet152", 64, 16),
+    ("timm vit_tiny_patch16_224", 224, 8),
 )
 SAMPLES = 32  # at which signals are measured
 TRAINS = 0.9  # of the training images answered right in one epoch
@@ -162,23 +172,29 @@ def best_epoch(model: nn.Module, rate: float) -> float:
 
 
 def signals(name: str) -> dict[str, float]:
-    """Of the initial weights, at the same training digits for all networks."""
+    """Of the initial weights."""
+    return measured(fresh(name), some_digits()).signals
+
+
+def some_digits() -> torch.Tensor:
+    """The same training digits for all networks."""
     chosen = torch.randperm(len(digits().train), generator=torch.Generator().manual_seed(0))[:SAMPLES]
-    return measured(fresh(name), digits().train.images(chosen)).signals
+    return digits().train.images(chosen)
 
 
 def published(name: str, side: int, images: int) -> dict[str, dict[str, float]]:
-    """Of a network that is known to train: at smooth random images, and at noise as the command has it where no data
-    are named."""
+    """Of a network that is known to train."""
+    model, inputs = with_inputs(name, side, images)
+    return {f"{name}, {side} pixels, {kind}": measured(model, x).signals for kind, x in inputs.items()}
+
+
+def with_inputs(name: str, side: int, images: int) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A published network and smooth random images, and noise as the command has it where no data are named."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("check", name))
         model, small = known(name), torch.randn(images, 3, 8, 8)
         noise = torch.randn(images, 3, side, side)
-    smooth = F.interpolate(small, size=side, mode="bilinear")
-    return {
-        f"{name}, {side} pixels, {kind}": measured(model, x).signals
-        for kind, x in (("smooth", smooth), ("noise", noise))
-    }
+    return model, {"smooth": F.interpolate(small, size=side, mode="bilinear"), "noise": noise}
 
 
 def known(name: str) -> nn.Module:
@@ -274,6 +290,19 @@ def judged(networks: dict[str, Any]) -> str:
     return "\n".join([*head, *lines])
 
 
+def units() -> None:
+    """Residual units before training: of networks of the corpus, and of published ones at smooth images."""
+    own = [f"resnet{depth}-digits-connected-n2{norm}" for depth, norm in UNITS_OF]
+    cases = [(name, fresh(name), some_digits()) for name in own]
+    for name, side, images in PUBLISHED_UNITS:
+        model, inputs = with_inputs(name, side, images)
+        cases.append((f"{name}, {images} images of {side} pixels", model, inputs["smooth"]))
+    for name, model, x in cases:
+        found = unit_spectra(model, x)
+        gain, spread = (float(found[key].sum()) for key in ("gain", "spread"))
+        print(f"{name:50} {found.sizes['unit']:3} units, gain {gain:5.2f}, spread {spread:6.1f} in all", flush=True)
+
+
 def wilson(right: int, total: int) -> tuple[float, float]:
     """The interval in which a share lies with 95 % confidence."""
     z, share = 1.959964, right / total
@@ -318,10 +347,10 @@ def measure() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "measure", "fit", "report"))
+    parser.add_argument("what", choices=("train", "measure", "fit", "report", "units"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    {"train": train, "measure": measure, "fit": fit, "report": report}[options.what]()
+    {"train": train, "measure": measure, "fit": fit, "report": report, "units": units}[options.what]()
 
 
 if __name__ == "__main__":
