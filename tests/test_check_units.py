@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.check.rules import SKIPS
-from skipscope.check.units import PROBES, SAMPLES, moments, take_batch_statistics, unit_spectra
+from skipscope.check.units import PROBES, SAMPLES, moments, unit_spectra
 from skipscope.linear.operator import Dense
 from skipscope.numerics import seed_of
 from skipscope.trace.inputs import Inputs
+from skipscope.trace.running_statistics import take_batch_statistics
 from tests.commands import run_command
 from tests.seeded import generator
 from tests.trace.nets import CASES, Residual

@@ -18,14 +18,11 @@ of one network, which are not free, it is a guide.
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree as pytree
 
 from skipscope.check.signals import SMALLEST
 from skipscope.errors import InputError
@@ -35,7 +32,8 @@ from skipscope.numerics import seed_of
 from skipscope.trace import Point, Unit, trace
 from skipscope.trace.export import in_full_precision
 from skipscope.trace.inputs import Inputs
-from skipscope.trace.undisturbed import undisturbed, unwrapped
+from skipscope.trace.running_statistics import copied, take_batch_statistics
+from skipscope.trace.undisturbed import unwrapped
 
 if TYPE_CHECKING:
     import xarray
@@ -55,7 +53,7 @@ def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
     import xarray
 
     model = unwrapped(model)
-    model, inputs, _ = in_full_precision(_copied(model), Inputs.of(model, x))
+    model, inputs, _ = in_full_precision(copied(model), Inputs.of(model, x))
     inputs = inputs.map(lambda tensor: tensor.detach().clone())
     take_batch_statistics(model, inputs)
     trunk = trace(model, inputs)
@@ -83,44 +81,6 @@ def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
             "notes": "; ".join(trunk.notes),
         },
     )
-
-
-def take_batch_statistics(model: nn.Module, inputs: Inputs) -> None:
-    """Give batch norms the mean and the variance of what enters them, as one pass of training has them.
-
-    Those without running statistics get some. One that is called several times gets the mean over its calls.
-    """
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    seen: dict[_BatchNorm, list[Tensor]] = {norm: [] for norm in norms}
-
-    def record(norm: _BatchNorm, args: Any, kwargs: Any) -> None:
-        entering = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-        channels = entering.movedim(1, 0).flatten(1).double()
-        found = torch.stack([channels.mean(1), channels.var(1, correction=0)])
-        seen[norm].append(found.to(entering.dtype))  # 2, channels
-
-    handles = [norm.register_forward_pre_hook(record, with_kwargs=True) for norm in norms]
-    passed = inputs.map(torch.clone)
-    try:
-        with undisturbed(model):
-            for norm in norms:
-                norm.training = True
-            model(*passed.args, **passed.kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for norm, found in seen.items():
-        if found:
-            norm.running_mean, norm.running_var = torch.stack(found).mean(0)
-            norm.track_running_stats = True
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:  # whatever the user's own attributes raise
-        said = str(error).partition("\n")[0]
-        raise InputError(f"{type(model).__name__} cannot be copied: {said}") from error
 
 
 def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, float]:

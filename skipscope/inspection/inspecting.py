@@ -68,15 +68,17 @@ def inspect(
     *,
     budget: float | str = "5m",
     units: Sequence[str] | None = None,
+    calibrate: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Result:
     """Measure a model at a batch, in about `budget` (seconds, or text such as "5m").
 
-    units: names of modules that are residual units, where the model cannot be exported.
+    units: names of modules that are residual units, where the model cannot be exported. calibrate: give batch norms
+    that have never seen data the statistics of the batch, on a copy of the model.
     """
     seconds = seconds_in(budget)
-    trunk = trace(model, x, units=units)
+    trunk = trace(model, x, units=units, calibrate=calibrate)
     made: dict[str, xarray.Dataset] = {}
     left_out = dict(steps(trunk, x, seconds, seed=seed, progress=progress, keep=made.__setitem__))
     parameters = {"budget": seconds, "trunk": trunk.to_dict()}

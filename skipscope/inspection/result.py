@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from skipscope.errors import InputError
 from skipscope.report import Table, write_report
 from skipscope.report.views import views
+from skipscope.report.content import notes_of_trunk
 from skipscope.runs import Decision, RunFolder, load_run
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Result:
         return self.datasets[name]
 
     @property
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must know about the model that they were measured on."""
+        return notes_of_trunk(self.parameters)
+
     def tables(self) -> list[Table]:
         return [table for view in views(self.datasets) for table in view.tables]
 
@@ -71,7 +77,9 @@ class Result:
 
     def __str__(self) -> str:
         left_out = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
-        return "\n\n".join([*map(str, self.tables), "\n".join(left_out)]).strip()
+        """Notes come first: nobody is to read the numbers without them."""
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n\n".join(["\n".join(notes), *map(str, self.tables), "\n".join(left_out)]).strip()
 
 
 def leave_out(run: RunFolder, left_out: Mapping[str, str]) -> None:

@@ -50,6 +50,7 @@ from skipscope.linear.memory import free_bytes
 from skipscope.measure.features import Batches, Features, checked_classifier, checked_layers, found_classifier, placed
 from skipscope.measure.selection import refuse_batch_statistics
 from skipscope.trace import Trunk, trace
+from skipscope.trace.running_statistics import never_seen
 from skipscope.trace.undisturbed import unwrapped
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _features(
     else:
         checked_classifier(model, classifier)
     if layers is not None:
-        return Features(model, classifier, checked_layers(model, layers)), []
+        return Features(model, classifier, checked_layers(model, layers)), never_seen(model)
     trunk, notes = _trunk(model, x)
     return Features(model, classifier, trunk=trunk), notes
 
@@ -139,9 +140,10 @@ def _trunk(model: nn.Module, x: Any) -> tuple[Trunk | None, list[str]]:
     try:
         trunk = trace(model, placed(model, _first(x)))
     except TraceError as error:
-        return None, [f"only the features before the classifier: the model was not traced ({error})"]
+        why = f"the model was not traced ({error})"
+        return None, [*never_seen(model), f"only the features before the classifier: {why}"]
     if not trunk.units:
-        return None, ["only the features before the classifier: the model has no residual units"]
+        return None, [*trunk.notes, "only the features before the classifier: the model has no residual units"]
     return trunk, list(trunk.notes)
 
 

@@ -56,6 +56,7 @@ from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision
 from skipscope.trace.inputs import Inputs
+from skipscope.trace.running_statistics import never_seen
 from skipscope.trace.undisturbed import unwrapped
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def conditioning(
         whole, inputs, notes = in_full_precision(model, inputs)
         exact = all(tensor.dtype == torch.float64 for tensor in inputs.tensors() if tensor.is_floating_point())
         attributes["state_precision"] = "float64" if exact and attributes["dtype"] == "float64" else "float32"
+        notes = [*([] if training else never_seen(whole)), *notes]
         attributes |= {"samples": inputs.batch, "notes": "; ".join(notes)}
         wanted = partial(_loss, targets=targets, loss=loss) if gradients else None
         passed.through(whole, inputs, wanted, batch_statistics=training)

@@ -48,6 +48,7 @@ from skipscope.spectrum.density import Density
 from skipscope.spectrum.krylov import default_tolerance
 from skipscope.spectrum.krylov import plan as krylov_plan
 from skipscope.spectrum.lanczos import Eigs, Which
+from skipscope.trace.running_statistics import never_seen
 from skipscope.trace.undisturbed import unwrapped
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def curvature(
             "index": "share of the eigenvalues below -tolerance",
             "cond10": "|lambda|_max over the 10th percentile of |lambda|, linearly interpolated",
             "seed": seed,
+            "notes": "; ".join(never_seen(unwrapped(model))),
             **attributes,
         },
     )

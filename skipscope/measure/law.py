@@ -92,7 +92,14 @@ def law(
             "sample": list(range(point.batch)),
             "bound": list(BOUNDS),
         },
-        {"measure": "law", "mode": "eval", "route": route, "epsilon": epsilon, "tolerance": close},
+        {
+            "measure": "law",
+            "mode": "eval",
+            "route": route,
+            "epsilon": epsilon,
+            "tolerance": close,
+            "notes": "; ".join(trunk.notes),
+        },
     )
 
 

@@ -49,7 +49,15 @@ def leading(
     return xarray.Dataset(
         data,
         {**labels(chosen), "sample": list(range(point.batch))},
-        {"measure": "leading", "mode": "eval", "near_one": NEAR_ONE, "probes": probes, "steps": steps, "seed": seed},
+        {
+            "measure": "leading",
+            "mode": "eval",
+            "near_one": NEAR_ONE,
+            "probes": probes,
+            "steps": steps,
+            "seed": seed,
+            "notes": "; ".join(trunk.notes),
+        },
     )
 
 

@@ -34,7 +34,8 @@ WRONG = 1e-3  # relative error of the control
 def verification(trunk: Trunk, x: Any, *, units: Units = None) -> xarray.Dataset:
     """Test every unit at a batch of model inputs or a point; dimension `unit`."""
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
-    return verification_of(Jacobians(chosen, point)).assign_coords(labels(chosen)).assign_attrs(mode="eval")
+    found = verification_of(Jacobians(chosen, point)).assign_coords(labels(chosen))
+    return found.assign_attrs(mode="eval", notes="; ".join(trunk.notes))
 
 
 def verification_of(operators: Mapping[str, Operator]) -> xarray.Dataset:

@@ -87,9 +87,16 @@ def _when(record: Mapping[str, Any]) -> str:
     return f"{start}, in {seconds:.0f} s" if seconds < 120 else f"{start}, in {seconds / 60:.0f} minutes"
 
 
+def notes_of_trunk(parameters: Mapping[str, Any]) -> list[str]:
+    """Of the model that a run measured, as its trunk had them; none where it measured several, or has another form."""
+    trunk = parameters.get("trunk", {})
+    notes = trunk.get("notes", []) if isinstance(trunk, Mapping) else []
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list | tuple) else []
+
+
 def _state(saved: SavedRun) -> list[str]:
-    """Sentences on the run itself."""
-    lines = []
+    """Sentences on the run itself; what must be known of the model before its numbers are read comes first."""
+    lines = [f"{note[:1].upper()}{note[1:]}." for note in notes_of_trunk(saved.record["parameters"])]
     if saved.record["status"] != "finished":
         lines.append(f"This run is not complete: its status is '{saved.record['status']}'.")
     if saved.missing:

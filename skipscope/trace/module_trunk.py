@@ -234,7 +234,7 @@ class ModuleTrunk(Trunk):
         for index, ((path, time), call) in enumerate(zip(keys, calls, strict=True)):
             inside, why = _taken_apart(model.get_submodule(path), call, inputs)
             if inside is None:
-                self.notes.append(
+                self._notes.append(
                     f"{path} was not taken apart ({why}): its skip is taken to be the identity, without a tail"
                 )
             units.append(ModuleUnit(self, index, path, time, call, inside))
@@ -243,7 +243,7 @@ class ModuleTrunk(Trunk):
         self.point = ModulePoint(units, calls, inputs.batch, inputs, output)
         self.stages = self._by_shape(units)
         self.segments = [ModuleSegment(self, unit.name, unit, unit) for unit in units]
-        self.notes.append("units were named by the user; the code between them is not taken apart")
+        self._notes.append("units were named by the user; the code between them is not taken apart")
 
     # -- running the model
 

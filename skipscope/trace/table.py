@@ -26,7 +26,7 @@ def as_dict(trunk: Trunk) -> dict[str, Any]:
         "segments": [{"kind": segment.kind, "name": segment.name} for segment in trunk.segments],
         "left_out": [{"kind": left.kind, "where": left.where, "reason": left.reason} for left in trunk.left_out],
         "replay_error": trunk.replay_error,
-        "notes": trunk.notes,
+        "notes": list(trunk.notes),
     }
 
 

@@ -14,6 +14,7 @@ from skipscope.trace.export import call_untouched, export, in_full_precision
 from skipscope.trace.graph_trunk import GraphTrunk
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.module_trunk import ModuleTrunk
+from skipscope.trace.running_statistics import calibrated
 from skipscope.trace.structure import Structure
 from skipscope.trace.trunk import Trunk
 from skipscope.trace.undisturbed import undisturbed, unwrapped
@@ -21,12 +22,15 @@ from skipscope.trace.undisturbed import undisturbed, unwrapped
 REPLAY_TOLERANCE = 1e-3
 
 
-def trace(model: nn.Module, x: Any, *, units: Sequence[str] | None = None, batch_axis: int = 0) -> Trunk:
+def trace(
+    model: nn.Module, x: Any, *, units: Sequence[str] | None = None, batch_axis: int = 0, calibrate: bool = False
+) -> Trunk:
     """Find the residual units of `model`.
 
     x: a batch of inputs: a tensor, a tuple of positional or a dict of keyword inputs.
     units: paths of the modules that are residual units, for a model that cannot be exported.
     batch_axis: the axis of the inputs that runs over samples.
+    calibrate: give batch norms that have never seen data the statistics of this batch, on a copy of the model.
 
     The model is left as it was; its weights are shared, so later changes of them are seen by later measurements.
     """
@@ -36,6 +40,9 @@ def trace(model: nn.Module, x: Any, *, units: Sequence[str] | None = None, batch
     inputs = Inputs.of(model, x, batch_axis)
     model, inputs, notes = in_full_precision(model, inputs)
     dtype = torch.float32 if notes else None
+    if calibrate:
+        model, more = calibrated(model, inputs)
+        notes = notes + more
     trunk: Trunk
     if units is not None:
         inputs.check_device(model)

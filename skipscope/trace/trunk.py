@@ -18,6 +18,7 @@ from skipscope.errors import TraceError
 from skipscope.trace import table
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.rule import LeftOut
+from skipscope.trace.running_statistics import never_seen
 
 
 class Function(ABC):
@@ -217,7 +218,12 @@ class Trunk(ABC):
 
     def __init__(self, axis: int, notes: Sequence[str], dtype: torch.dtype | None) -> None:
         self._axis, self._dtype = axis, dtype
-        self.notes = list(notes)
+        self._notes = list(notes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results must know; of the weights as they are now, which training may have changed."""
+        return (*never_seen(self.model), *self._notes)
 
     @abstractmethod
     def at(self, x: Any) -> Point:
