@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
@@ -17,9 +18,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from skipscope.errors import InputError
+from skipscope.inspection.result import load
 from skipscope.runs import RunFolder, as_json, digest, load_run
 from skipscope.runs.cache import key_of
 from skipscope.runs.lock import Lock
+from skipscope.runs.record import write_record
+from skipscope.sealed import KEY
+from skipscope.studies.registry import CLAIMS
+from tests.flips import flipped
 
 
 def record(path: Path) -> dict[str, Any]:
@@ -220,7 +226,8 @@ def test_a_run_is_not_resumed_with_other_parameters(tmp_path: Path) -> None:
 
 
 def rewrite(path: Path, **changes: Any) -> None:
-    (path / "run.json").write_text(json.dumps({**record(path), **changes}))
+    """As another version of us would have written it."""
+    write_record(path, {**record(path), **changes})
 
 
 @pytest.mark.parametrize("name", ["torch", "skipscope"])
@@ -352,6 +359,143 @@ def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
     assert digest(tmp_path / "a") == digest(str(tmp_path / "a")) == hashlib.sha256(b"abc").hexdigest()
     with pytest.raises(InputError, match="cannot be read"):
         digest(tmp_path / "nowhere")
+
+
+# -- files that were changed
+
+
+def decided(path: Path) -> Path:
+    claim = next(claim for claim in CLAIMS if claim.id == "D3")
+    with RunFolder(path, "a test", parameters={"images": 3}, seed=5) as run:
+        run.part("first", lambda: dataset(1.0))
+        run.write_claims([claim.decide({"bounds violated": 0}, "quick", reason="a test")])
+        run.note("an accuracy of 95.88 %")
+    return path
+
+
+def numbers(path: Path) -> tuple[Any, ...]:
+    found = load(path)
+    return found.parameters, found.seed, found.claims, {n: d.to_dict() for n, d in found.datasets.items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*older version")
+@pytest.mark.parametrize("name", ["run.json", "claims.json", "data/first.nc"])
+def test_no_flipped_bit_gives_another_number(name: str, tmp_path: Path) -> None:
+    file = decided(tmp_path) / name
+    whole, expected = file.read_bytes(), numbers(tmp_path)
+    for place, changed in flipped(whole, 60):
+        file.write_bytes(changed)
+        try:
+            assert numbers(tmp_path) == expected, place
+        except InputError:
+            continue  # refused
+    file.write_bytes(whole + b"\n")
+    assert load_run(tmp_path).changed == (name,)
+    with pytest.raises(InputError, match=r"not as the run wrote them.*put back copies"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "data/first.nc"])
+def test_no_flipped_bit_is_resumed_from(name: str, tmp_path: Path) -> None:
+    file = decided(tmp_path) / name
+    whole = {path: path.read_bytes() for path in (file, tmp_path / "run.json")}
+    for place, changed in itertools.islice(flipped(whole[file], 30), 30 if name == "run.json" else 5):
+        file.write_bytes(changed)
+        try:
+            with RunFolder(tmp_path, "a test", parameters={"images": 3}, seed=5, former="resume") as run:
+                computed = []
+                run.part("first", lambda: computed.append(True) or dataset(1.0))  # noqa: B023
+            assert bool(computed) == (name != "run.json"), place
+            assert bool(record(tmp_path).get("notes")) == (bool(computed) or name == "run.json"), place
+        except InputError:
+            assert name == "run.json", place
+        for path, content in whole.items():
+            path.write_bytes(content)
+
+
+def test_a_note_says_which_part_was_damaged(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "a test") as run:
+        run.part("first", lambda: dataset(1.0))
+    (tmp_path / "data/first.nc").write_bytes(b"something else")
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        run.part("first", lambda: dataset(1.0))
+    assert record(tmp_path)["notes"] == ["data/first.nc was not as the run wrote it, and was computed again"]
+    (tmp_path / "data/first.nc").unlink()  # which is no damage
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        run.part("first", lambda: dataset(1.0))
+    assert "notes" not in record(tmp_path)
+
+
+def test_a_kill_between_a_file_and_the_record_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunFolder(tmp_path, "a test") as run:
+        run.part("first", lambda: dataset(1.0))
+        before = run.record["hashes"]["data/first.nc"]
+
+        def killed(path: Path) -> str:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("skipscope.runs.folder.digest", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run.write_dataset("first", dataset(2.0))
+        assert record(tmp_path)["hashes"]["data/first.nc"] == "" != before
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        assert run.part("first", lambda: dataset(3.0))["a"].item() == 3.0
+    assert "notes" not in record(tmp_path)
+
+
+def by_hand(path: Path, **changes: Any) -> None:
+    (path / "run.json").write_text(json.dumps({**record(path), **changes}))
+
+
+def test_a_record_that_was_changed_by_hand_is_not_resumed_and_stays_known_as_changed(tmp_path: Path) -> None:
+    decided(tmp_path)
+    by_hand(tmp_path, notes=["an accuracy of 96.15 %"])
+    with pytest.raises(InputError, match=r"run\.json is not as the run wrote it.*put back a copy"):
+        RunFolder(tmp_path, "a test", parameters={"images": 3}, seed=5, former="resume")
+    with RunFolder.reopened(tmp_path) as run:  # as the report does
+        run.write_text("report.html", "made again")
+    assert load_run(tmp_path).changed == ("run.json",)
+    with pytest.raises(InputError, match="not as the run wrote them"):
+        load(tmp_path)
+    with RunFolder(tmp_path, "a test", former="replace"):
+        pass
+    assert load_run(tmp_path).changed == ()
+
+
+def test_a_record_of_before_there_were_digests_is_read_and_resumed_with_a_note(tmp_path: Path) -> None:
+    decided(tmp_path)
+    write_record(tmp_path, {key: value for key, value in record(tmp_path).items() if key != KEY}, "missing")
+    with RunFolder.reopened(tmp_path) as run:
+        run.write_text("report.html", "made again")
+    saved = load_run(tmp_path)
+    assert saved.changed == ()
+    assert len(saved.claims) == 1
+    assert "older version" in saved.flaws[0]
+    with pytest.warns(UserWarning, match="older version"):
+        assert load(tmp_path)["first"]["a"].item() == 1.0
+    with RunFolder(tmp_path, "a test", parameters={"images": 3}, seed=5, former="resume") as run:
+        run.part("first", never)
+    assert "older version" in record(tmp_path)["notes"][0]
+    assert load_run(tmp_path).flaws == ()
+
+
+def test_claims_that_no_run_decided_are_not_shown(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", "a test"):
+        pass
+    (tmp_path / "run" / "claims.json").write_bytes((decided(tmp_path / "other") / "claims.json").read_bytes())
+    saved = load_run(tmp_path / "run")
+    assert saved.claims == ()
+    assert saved.changed == ("claims.json",)
+
+
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_folder(tmp_path: Path) -> None:
+    decided(tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "run" / "figures").symlink_to(tmp_path / "mine")
+    with RunFolder.reopened(tmp_path / "run") as run, pytest.raises(InputError, match="not inside of the run folder"):
+        run.write_text("figures/a.html", "")
+    assert files(tmp_path / "mine") == set()
 
 
 WHOLE: dict[str, Any] = {"what": "a test", "status": "finished", "parameters": {}, "hashes": {}}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipscope.cli.completion import DATA, PRESETS, complete_study, one_of
+from skipscope.cli.completion import PRESETS, complete_study, one_of
 from skipscope.cli.options import Device, Json, document, say_where
 from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
+from skipscope.data.specs import NAMES
 from skipscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def run(
     weights: Annotated[str | None, typer.Option(metavar="FILE", help="The same as --set weights=FILE.")] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME[:PATH]", help="The same as --set data=...", autocompletion=one_of(*DATA)),
+        typer.Option(metavar="NAME[:PATH]", help="The same as --set data=...", autocompletion=one_of(*NAMES)),
     ] = None,
     device: Device = "cpu",
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of the seeds.")] = 0,
@@ -188,7 +189,14 @@ def _changes(pairs: list[str], weights: str | None, data: str | None) -> dict[st
 def _decisions(runs: list[Path]) -> dict[str, Decision]:
     from skipscope.runs import load_run
 
-    return {decision.id: decision for path in runs for decision in load_run(path).claims}
+    decided = {}
+    for path in runs:
+        saved = load_run(path)
+        saved.require("run.json", "claims.json")
+        for flaw in saved.flaws:
+            talk.say(f"note: {path}: {flaw}")
+        decided.update({decision.id: decision for decision in saved.claims})
+    return decided
 
 
 def _claim_row(claim: Claim, decision: Decision | None) -> dict[str, str]:

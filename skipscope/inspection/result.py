@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
 from skipscope.report import Table, write_report
-from skipscope.report.views import views
 from skipscope.report.content import notes_of_trunk
+from skipscope.report.views import views
 from skipscope.runs import Decision, RunFolder, load_run
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ class Result:
         return self.datasets[name]
 
     @property
-    @property
     def notes(self) -> list[str]:
         """What a reader of the numbers must know about the model that they were measured on."""
         return notes_of_trunk(self.parameters)
 
+    @property
     def tables(self) -> list[Table]:
         return [table for view in views(self.datasets) for table in view.tables]
 
@@ -76,9 +77,9 @@ class Result:
         return write_report(folder)
 
     def __str__(self) -> str:
-        left_out = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
         """Notes come first: nobody is to read the numbers without them."""
         notes = [f"note: {note}" for note in self.notes]
+        left_out = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
         return "\n\n".join(["\n".join(notes), *map(str, self.tables), "\n".join(left_out)]).strip()
 
 
@@ -89,8 +90,11 @@ def leave_out(run: RunFolder, left_out: Mapping[str, str]) -> None:
 
 
 def load(path: Path | str) -> Result:
-    """Any run folder: of `inspect`, of a study, of the demo."""
+    """Any run folder: of `inspect`, of a study, of the demo; one whose numbers were changed since is refused."""
     saved = load_run(path)
+    saved.require_all()
+    for flaw in saved.flaws:
+        warnings.warn(f"{saved.path}: {flaw}", stacklevel=2)
     return Result(
         {name: saved.dataset(name) for name in saved.names},
         saved.record["parameters"],

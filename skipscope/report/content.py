@@ -34,7 +34,7 @@ class Content:
 
 
 def content_of(saved: SavedRun) -> Content:
-    datasets = {name: saved.dataset(name) for name in saved.names}
+    datasets = {name: saved.dataset(name) for name in saved.readable}
     views = views_by_measure(datasets)
     # Whether the Jacobians are right comes before what they say.
     spoken = sorted(views, key=lambda measure: measure != "verification")
@@ -99,10 +99,9 @@ def _state(saved: SavedRun) -> list[str]:
     lines = [f"{note[:1].upper()}{note[1:]}." for note in notes_of_trunk(saved.record["parameters"])]
     if saved.record["status"] != "finished":
         lines.append(f"This run is not complete: its status is '{saved.record['status']}'.")
-    if saved.missing:
-        lines.append(f"Missing from the folder: {', '.join(saved.missing)}.")
-    if saved.changed:
-        lines.append(f"Not as the run wrote them: {', '.join(saved.changed)}.")
+    lines += saved.flaws
+    if saved.withheld:
+        lines.append(f"Left out for that reason: {', '.join(saved.withheld)}.")
     verdicts = [decision.verdict for decision in saved.claims]
     if verdicts:
         counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)

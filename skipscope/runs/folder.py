@@ -8,7 +8,8 @@
 
 Every file is written beside its place and moved into it, so it is there whole or not at all. `status` is `running`
 until the run ends as `finished`, `interrupted` (Ctrl-C) or `failed` (with `error`). `hashes` holds the SHA-256 of every
-file of the run: what a later run may replace, and nothing else.
+file of the run: what a later run may replace, and nothing else. It is empty while a file is replaced by a new one, so
+that a hash that does not fit is never what a kill left. run.json holds a digest of itself (`sealed.py`).
 
 A run is made of parts (`part`): a dataset that is there, whole and with its hash, is read instead of computed. That is
 all there is to resuming: the run goes through the same lines again, finds most of them done, and says its notes again;
@@ -21,9 +22,6 @@ process is killed, tells a run that is going on from one that was.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import json
-import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -35,15 +33,13 @@ from skipscope.errors import InputError
 from skipscope.runs.claims import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
 from skipscope.runs.lock import HALF_WRITTEN, Lock
-from skipscope.runs.record import NAME, inside, read_record
+from skipscope.runs.record import NAME, inside, is_changed, read_record, write_record
+from skipscope.runs.versions import differences_of, versions
+from skipscope.sealed import Seal, tensor_file
 
 if TYPE_CHECKING:
     import xarray
     from torch import nn
-
-PACKAGE = __name__.partition(".")[0]
-LIBRARIES = ("torch", "numpy", "xarray")
-UNMIXED = (PACKAGE, "torch")  # versions that all parts of a run share
 
 Former = Literal["refuse", "replace", "resume"]
 
@@ -78,12 +74,18 @@ class RunFolder:
             "device": device,
         }
         self._ends = True  # leaving the context ends the run
+        self._seal: Seal = "whole"
         self._listening: list[list[str]] = []
         self._lock = Lock(self.path, what)  # before anything is looked at: another run may be about to end
         try:
-            found = self._found(what)
+            found, seal = self._found(what)
             if found is not None and former != "replace":
                 self._require_same(found, asked, former, resumable)
+            if former == "resume" and seal == "changed":
+                raise InputError(
+                    f"{self.path} cannot be resumed: {NAME} is not as the run wrote it (its SHA-256 is not the one in "
+                    "it); put back a copy of it, or choose another folder"
+                )
             self._lock.remove_half_written()
             if found is not None and former == "replace":
                 self._remove_files(found)
@@ -95,6 +97,11 @@ class RunFolder:
                 self.record.pop("notes", None)
             self.record.update(versions=versions(), end=None, status="running")
             self._write_record()
+            if going_on and seal == "missing":
+                self.note(
+                    f"resumed from a {NAME} of an older version, without a digest of itself: "
+                    "whether it was changed before cannot be told"
+                )
         except BaseException:
             self._lock.release(refused=True)
             raise
@@ -104,9 +111,9 @@ class RunFolder:
         """A run that is there, to add files that are made from what is in it; its record stays but for their hashes."""
         run = cls.__new__(cls)
         run.path, run._ends, run._listening = path, False, []
-        run._lock = Lock(path, read_record(path)["what"])
+        run._lock = Lock(path, read_record(path)[0]["what"])
         try:
-            run.record = read_record(path)  # once more: it may have changed until the folder was ours
+            run.record, run._seal = read_record(path)  # once more: it may have changed until the folder was ours
             run._lock.remove_half_written()
         except BaseException:
             run._lock.release()
@@ -128,9 +135,7 @@ class RunFolder:
         return self.write(f"data/{name}.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
 
     def write_checkpoint(self, name: str, model: nn.Module) -> Path:
-        from safetensors.torch import save
-
-        content = save({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()})
+        content = tensor_file(model.state_dict())
         return self.write(f"checkpoints/{name}.safetensors", lambda path: path.write_bytes(content))
 
     def copy(self, file: Path, name: str) -> Path:
@@ -140,17 +145,20 @@ class RunFolder:
 
     def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
         """data/NAME.nc if this run has it already, otherwise what `compute` gives, kept under that name."""
-        if self.has(f"data/{name}.nc"):
+        file = f"data/{name}.nc"
+        if self.has(file):
             for text in self.record.get("notes_of", {}).get(name, []):
                 self.note(text)
         else:
+            if is_changed(self.path, file, self.record["hashes"]):
+                self.note(f"{file} was not as the run wrote it, and was computed again")
             with self._heard() as notes:
                 found = compute()
             if notes:
                 self.record.setdefault("notes_of", {})[name] = notes
             self.write_dataset(name, found)
         # Read back in either case: what a resumed run goes on with is what an unbroken one went on with.
-        return read_dataset(self.path / f"data/{name}.nc")
+        return read_dataset(self.path / file)
 
     def has(self, name: str) -> bool:
         """Is this file of the run there, and as it was written?"""
@@ -208,7 +216,7 @@ class RunFolder:
         finally:
             self._lock.release()
 
-    def _found(self, what: str) -> dict[str, Any] | None:
+    def _found(self, what: str) -> tuple[dict[str, Any] | None, Seal]:
         """The record of a former run of the same kind; a folder with anything else in it is refused.
 
         A run that was killed while it wrote its first record leaves nothing that counts.
@@ -216,15 +224,15 @@ class RunFolder:
         names = sorted(entry.name for entry in self.path.iterdir())
         names = [name for name in names if name != Lock.NAME and not HALF_WRITTEN.match(name)]
         if not names:
-            return None
+            return None, "missing"
         kind = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
         if NAME in names:
             try:
-                former = read_record(self.path)
+                former, seal = read_record(self.path)
             except InputError as error:
                 raise InputError(f"{error}; choose another folder") from error
             if former["what"] == what:
-                return former
+                return former, seal
             kind = f"one of {former['what']}"
         raise InputError(
             f"{self.path} is not empty and holds no former run of {what} (but {kind}); choose another folder"
@@ -233,17 +241,7 @@ class RunFolder:
     def _require_same(
         self, found: Mapping[str, Any], asked: Mapping[str, Any], former: Former, resumable: bool
     ) -> None:
-        differences = [
-            f"{key} was {_short(old)} and is now {_short(new)}"
-            for key, old, new in _leaves({key: found.get(key) for key in asked}, asked)
-            if old != new
-        ]
-        before, now = found["versions"], versions()
-        differences += [
-            f"{name} was {before.get(name)} and is now {now[name]} (parts of different versions are not mixed)"
-            for name in UNMIXED
-            if before.get(name) != now[name]
-        ]
+        differences = differences_of(found, asked)
         if former == "refuse":
             change = "" if differences or not resumable else " (--resume goes on with it)"
             raise InputError(
@@ -266,34 +264,21 @@ class RunFolder:
 
     def write(self, name: str, write: Callable[[Path], object]) -> Path:
         """A file of the run; `write` puts its content at the path that it is given."""
-        path = self.path / name
+        path, hashes = self.path / name, self.record["hashes"]
+        if not inside(self.path, name):  # a link in a folder that came from somebody else
+            raise InputError(
+                f"{path} is not inside of the run folder {self.path}; remove the link that leads out of it"
+            )
+        if name in hashes:
+            hashes[name] = ""
+            self._write_record()
         write_whole(path, write)
-        self.record["hashes"][name] = digest(path)
+        hashes[name] = digest(path)
         self._write_record()
         return path
 
     def _write_record(self) -> None:
-        text = as_json(self.record) + "\n"
-        write_whole(self.path / NAME, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _leaves(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every place of two nested mappings, with what the one and the other hold there."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in {**old, **new}:
-            yield from _leaves(old.get(key), new.get(key), key if name in ("", "parameters") else f"{name}.{key}")
-    else:
-        yield name, old, new
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def versions() -> dict[str, str]:
-    found = {name: str(importlib.import_module(name).__version__) for name in (PACKAGE, *LIBRARIES)}
-    return {**found, "python": platform.python_version()}
+        write_record(self.path, self.record, self._seal)
 
 
 def _now() -> str:

@@ -1,4 +1,7 @@
-"""run.json, as it is read again: what every reader relies on is there and of its kind, or the file is refused."""
+"""run.json, as it is written and read again.
+
+What every reader relies on is there and of its kind, or the file is refused. It holds a digest of itself.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.errors import InputError
+from skipscope.runs.files import as_json, digest, write_whole
+from skipscope.sealed import BLANK, KEY, Seal, seal, seal_of
 
 NAME = "run.json"
 
@@ -23,9 +28,19 @@ UNKNOWN: dict[str, Any] = {
 _KINDS: dict[type, str] = {str: "a text", dict: "a mapping", list: "a list"}
 
 
-def read_record(folder: Path) -> dict[str, Any]:
+def write_record(folder: Path, record: Mapping[str, Any], state: Seal = "whole") -> None:
+    """state: of the record that this one is made from. What was changed by hand, or had no digest, stays so."""
+    written = record if state == "missing" else {**record, KEY: BLANK}
+    content = (as_json(written) + "\n").encode()
+    content = seal(content) if state == "whole" else content
+    write_whole(folder / NAME, lambda path: path.write_bytes(content))
+
+
+def read_record(folder: Path) -> tuple[dict[str, Any], Seal]:
+    """The record without the digest of itself, and whether that fits."""
     file = folder / NAME
-    record = read_json(file)
+    content = _content(file)
+    record = _parsed(file, content)
     if not isinstance(record, dict):
         raise InputError(f"{file} is no record of a run: expected a mapping, got {kind(record)}")
     for name, expected in (REQUIRED | OPTIONAL).items():
@@ -45,21 +60,43 @@ def read_record(folder: Path) -> dict[str, Any]:
         if odd:
             raise InputError(f"{file} is no record of a run: expected texts in '{name}', got {kind(odd[0])}")
     missing = {name: value for name, value in {**UNKNOWN, "versions": {}}.items() if name not in record}
-    return {**record, **missing}
+    record.pop(KEY, None)
+    return {**record, **missing}, seal_of(content)
+
+
+def is_changed(folder: Path, name: str, hashes: Mapping[str, str]) -> bool:
+    """Whether a file is there and is not what its hash says; one without a hash was perhaps left by a kill."""
+    path = folder / name
+    return bool(hashes.get(name)) and path.is_file() and digest(path) != hashes[name]
 
 
 def read_json(file: Path) -> Any:
     """A document of a run folder."""
+    return _parsed(file, _content(file))
+
+
+def _content(file: Path) -> bytes:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         folder = file.parent
         why = (
             f"it has no {file.name}" if folder.is_dir() else "it is a file" if folder.exists() else "it does not exist"
         )
         raise InputError(f"{folder} is no run folder: {why}; expected a folder that skipscope wrote") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{file} cannot be read: {error}; it is damaged, so run the command again") from error
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _parsed(file: Path, content: bytes) -> Any:
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> InputError:
+    return InputError(f"{file} cannot be read: {error}; it is damaged, so run the command again")
 
 
 def kind(value: Any) -> str:

@@ -10,11 +10,12 @@ from skipscope.errors import InputError
 from skipscope.runs.claims import Decision, Verdict
 from skipscope.runs.criteria import Relation
 from skipscope.runs.files import digest, read_dataset
-from skipscope.runs.record import inside, kind, read_json, read_record
+from skipscope.runs.record import NAME, inside, kind, read_json, read_record
 
 if TYPE_CHECKING:
     import xarray
 
+CLAIMS = "claims.json"
 TEXTS = ("id", "paper", "claim", "statistic", "expected", "preset", "reason")  # of a claim
 
 
@@ -22,31 +23,80 @@ TEXTS = ("id", "paper", "claim", "statistic", "expected", "preset", "reason")  #
 class SavedRun:
     path: Path
     record: dict[str, Any]  # of run.json
-    claims: tuple[Decision, ...]
+    claims: tuple[Decision, ...]  # none where claims.json was changed
     names: tuple[str, ...]  # of its datasets
     changed: tuple[str, ...] = ()  # files whose content is not what the run wrote
     missing: tuple[str, ...] = ()  # files that the run wrote and that are gone
+    sealed: bool = True  # run.json has a digest of itself
 
     def dataset(self, name: str) -> xarray.Dataset:
         if name not in self.names:
             raise InputError(f"{self.path} has no dataset '{name}'; it has {', '.join(self.names) or 'none'}")
-        return read_dataset(self.path / f"data/{name}.nc")
+        self.require(_file_of(name))
+        return read_dataset(self.path / _file_of(name))
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The changed files whose numbers nobody gets."""
+        return tuple(name for name in self.changed if name in {CLAIMS, *map(_file_of, self.names)})
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """Names of the datasets that are as the run wrote them."""
+        return tuple(name for name in self.names if _file_of(name) not in self.changed)
+
+    @property
+    def flaws(self) -> tuple[str, ...]:
+        """What a reader must know of the folder, in sentences."""
+        found = []
+        if self.missing:
+            found.append(f"Missing from the folder: {', '.join(self.missing)}.")
+        if self.changed:
+            found.append(f"Not as the run wrote them: {', '.join(self.changed)}.")
+        if not self.sealed:
+            found.append(f"An older version wrote {NAME}, without a digest: whether it was changed cannot be told.")
+        return tuple(found)
+
+    def require(self, *names: str) -> None:
+        """Refuse files that were changed: their numbers are not the run's."""
+        changed = [name for name in self.changed if name in names]
+        if changed:
+            raise InputError(
+                f"{self.path}: not as the run wrote them: {', '.join(changed)} (another SHA-256 than in {NAME}, or for "
+                f"{NAME} than in itself); put back copies of them, or run the command again"
+            )
+
+    def require_all(self) -> None:
+        """Refuse a folder in which the record, the claims or a dataset were changed."""
+        self.require(NAME, *self.withheld)
 
 
 def load_run(path: Path | str) -> SavedRun:
     path = Path(path)
-    record = read_record(path)
+    record, seal = read_record(path)
+    hashes = record["hashes"]
     # In the order in which they were written.
-    files = [name for name in record["hashes"] if inside(path, name) and (path / name).is_file()]
+    files = [name for name in hashes if inside(path, name) and (path / name).is_file()]
     names = [name for name in files if name.startswith("data/") and name.endswith(".nc")]
+    changed = [name for name in files if digest(path / name) != hashes[name]]
+    if seal != "missing" and (path / CLAIMS).is_file() and CLAIMS not in hashes:
+        changed.append(CLAIMS)  # not the run's, or left by a kill before it was in the record
+    if seal == "changed":
+        changed.insert(0, NAME)
+    claims = _claims(path / CLAIMS)
     return SavedRun(
         path,
         record,
-        _claims(path / "claims.json"),
+        () if CLAIMS in changed else claims,
         tuple(name.removeprefix("data/").removesuffix(".nc") for name in names),
-        tuple(name for name in files if digest(path / name) != record["hashes"][name]),
-        tuple(name for name in record["hashes"] if name not in files),
+        tuple(changed),
+        tuple(name for name in hashes if name not in files),
+        seal != "missing",
     )
+
+
+def _file_of(name: str) -> str:
+    return f"data/{name}.nc"
 
 
 def _claims(file: Path) -> tuple[Decision, ...]:

@@ -3,9 +3,11 @@
     model/NAME, momentum/NAME, hook/K       weights and buffers; momentum buffers; arrays that hooks returned
     header: "skipscope"                     a JSON document: format, epoch, identity (settings, model, data), history,
                                             gradient scaler, hook results without their arrays
+    header: "sha256_of_this_file"           see `sealed.py`
 
 No state of a random generator is in it: randomness belongs to epochs (`randomness.py`). The file is there whole or not
-at all, and `identity` is compared before anything is taken from it.
+at all, so that one that does not fit its digest is damaged and an error, never a training to begin again in silence;
+`identity` is compared before anything is taken from it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +27,15 @@ from torch import Tensor, nn
 from skipscope.data.dataset import Split
 from skipscope.errors import InputError
 from skipscope.runs import write_whole
+from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.history import History
 from skipscope.training.hooks import At
 from skipscope.training.results import pack, unpack
 from skipscope.training.settings import Settings
 from skipscope.training.step import Update
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before files had a digest of themselves; otherwise the same
 HEADER = "skipscope"
 
 
@@ -109,28 +114,34 @@ class State:
     record: dict[str, Any]
 
     def write(self, path: Path) -> None:
-        from safetensors.torch import save
-
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.tensors.items()}
-        content = save(tensors, {HEADER: json.dumps(self.record)})
+        content = tensor_file(self.tensors, {HEADER: json.dumps(self.record)})
         write_whole(path, lambda temporary: temporary.write_bytes(content))
 
     @classmethod
     def read(cls, path: Path) -> State:
-        from safetensors import SafetensorError, safe_open
-
         try:
-            with safe_open(path, framework="pt", device="cpu") as file:
-                record = json.loads((file.metadata() or {})[HEADER])
-                state = cls({name: file.get_tensor(name) for name in file.keys()}, record)  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{path} is not a whole checkpoint of a training ({type(error).__name__}: {error}); "
-                "choose another file, or delete this one to begin again"
-            ) from error
-        if record.get("format") != FORMAT:
-            raise InputError(f"{path}: expected format {FORMAT} of a checkpoint, got {record.get('format')}")
-        return state
+            content = read_tensors(path)
+            record = json.loads(content.metadata[HEADER])
+            found = record.get("format")
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise _damaged(path, f"{type(error).__name__}: {error}") from error
+        if found not in (FORMAT, UNSEALED):
+            raise InputError(f"{path}: expected format {FORMAT} of a checkpoint, got {found}")
+        if found == FORMAT and not content.sealed:
+            raise _damaged(path, "it has lost the digest of itself")
+        if not content.sealed:
+            warnings.warn(
+                f"{path} was written by an older version, without a digest: whether it was changed cannot be told",
+                stacklevel=2,
+            )
+        return cls(content.tensors, record)
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path} is not a whole checkpoint of a training ({why}); put back a copy of it, "
+        "or delete it to train again from the first epoch"
+    )
 
 
 class Keeper:

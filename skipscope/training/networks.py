@@ -4,8 +4,9 @@ A network is determined by its name, its initial weights, its data, its settings
 versions of skipscope and PyTorch; the hash of all of these is its key in the cache. What a run uses is also in its own
 folder, so that the folder is complete.
 
-A file holds its key and a digest of its weights, and is read only as what it says: one that is broken, or another
-network's, is as good as none. The cache is a convenience: where it cannot be used, the run says so and goes on.
+A file holds its key and a digest of itself (`sealed.py`), and is read only as what it says: one that is damaged, or
+another network's, is not used, and the run says so and trains the network again, which gives the same one. The cache is
+a convenience: where it cannot be used, the run says so and goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
 from skipscope.runs.cache import cache_root, key_of
 from skipscope.runs.files import plain, write_whole
-from skipscope.runs.folder import UNMIXED, RunFolder, versions
+from skipscope.runs.folder import RunFolder
+from skipscope.runs.record import is_changed, read_record
+from skipscope.runs.versions import UNMIXED, versions
+from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.evaluation import accuracy
 from skipscope.training.history import History
 from skipscope.training.hooks import At
@@ -39,6 +43,7 @@ TESTS = 20  # on the test images, over a training
 HEADER = "skipscope"
 AFTER = " epochs: "  # between the epoch of a snapshot and the name of a tensor
 State = dict[str, Tensor]
+Note = Callable[[str], None]  # what a reader of the results must know
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ def trained(network: Network, run: RunFolder, progress: Callable[[int, int], Non
     """From the run's own folder, else from the cache, else trained now, going on from the run's last checkpoint."""
     key = network.key
     own = f"checkpoints/{network.model}-{network.seed}-{key[:12]}.safetensors"
-    found = _usable(network, key, run.path, own) if run.has(own) else None
+    found = _in_run(network, key, run, own)
     if found is not None:
         return found
     cached = cache_root() / "networks" / f"{key}.safetensors"
@@ -164,18 +169,16 @@ def trained(network: Network, run: RunFolder, progress: Callable[[int, int], Non
                 f"trained networks cannot be kept in the cache {cached.parent} ({reason}): "
                 "the next run trains them again; SKIPSCOPE_CACHE names another folder"
             )
-    return _read(network, key, run.path, own)
+    return _read(network, key, run.path, own, run.note)
 
 
 def train_into(network: Network, run: RunFolder, progress: Callable[[int, int], None]) -> Trained:
     """Trained now, whatever the cache has, with its history as a dataset of the run."""
     key, own = network.key, _own(network)
-    found = _usable(network, key, run.path, own)
+    found = _in_run(network, key, run, own)
     if found is None:
         _make(network, key, run, own, progress)
-        found = _read(network, key, run.path, own)
-    elif not run.has(own):  # a kill came between the file and the record
-        run.copy(run.path / own, own)
+        found = _read(network, key, run.path, own, run.note)
     run.write_dataset("history", found.history.to_dataset().assign_attrs(measure="history", network=network.title))
     return found
 
@@ -183,29 +186,31 @@ def train_into(network: Network, run: RunFolder, progress: Callable[[int, int], 
 def help_training(network: Network, folder: Path) -> None:
     """What the other processes do while the main one is in `train_into`; all decide alike whether there is a need."""
     own = _own(network)
-    if _usable(network, network.key, folder, own) is None:
+    try:
+        _read(network, network.key, folder, own, lambda text: None)
+        needed = is_changed(folder, own, read_record(folder)[0]["hashes"])
+    except InputError:
+        needed = True
+    if needed:
         network.train(network.initial(), folder / own, None)
 
 
 def _make(network: Network, key: str, run: RunFolder, own: str, progress: Callable[[int, int], None]) -> bytes:
     """Train, and write the network into the run's folder; gives the file's content."""
-    from safetensors.torch import save
-
     model = network.initial()
     history, snapshots = network.train(model, run.path / own, progress)
     model.eval()
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    state = dict(model.state_dict())
     for epoch, former in snapshots.items():
         state |= {f"{epoch}{AFTER}{name}": value for name, value in former.items()}
     about = {
         "key": key,
-        "weights": _digest(state),
         "network": network.title,
         "data": network.data.name,
         "history": plain(history.to_dict()),
         "test_accuracy": accuracy(model, network.data.test),
     }
-    content = save(state, {HEADER: json.dumps(about)})
+    content = tensor_file(state, {HEADER: json.dumps(about)})
     run.write(own, lambda path: path.write_bytes(content))
     _checkpoint(run.path / own).unlink(missing_ok=True)
     return content
@@ -222,33 +227,40 @@ def _checkpoint(place: Path) -> Path:
 def _in_cache(network: Network, key: str, file: Path, run: RunFolder) -> bool:
     try:
         if file.is_file():
-            _read(network, key, file.parent, file.name)
+            _read(network, key, file.parent, file.name, run.note)
             return True
     except (InputError, OSError) as error:
         run.note(f"a file in the cache of trained networks was ignored, and {network.title} trained: {error}")
     return False
 
 
-def _usable(network: Network, key: str, folder: Path, name: str) -> Trained | None:
-    try:
-        return _read(network, key, folder, name)
-    except InputError:
+def _in_run(network: Network, key: str, run: RunFolder, own: str) -> Trained | None:
+    """From the run's own folder; None where the network has to be made."""
+    if not (run.path / own).is_file():
         return None
+    try:
+        if is_changed(run.path, own, run.record["hashes"]):
+            raise InputError(f"{own} is not as the run wrote it")
+        found = _read(network, key, run.path, own, run.note)
+    except InputError as error:
+        run.note(f"{network.title} was trained again: {error}")
+        return None
+    if not run.has(own):  # a kill came between the file and the record
+        run.copy(run.path / own, own)
+    return found
 
 
-def _read(network: Network, key: str, folder: Path, name: str) -> Trained:
+def _read(network: Network, key: str, folder: Path, name: str, note: Note) -> Trained:
     """What a file holds, if it is whole and this network's; otherwise InputError says what is wrong with it."""
-    from safetensors import SafetensorError, safe_open
-
     file = folder / name
     try:
-        with safe_open(file, "pt") as content:
-            about = json.loads(content.metadata()[HEADER])
-            state = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (it is no mapping)
+        content = read_tensors(file)
+        about, state = json.loads(content.metadata[HEADER]), content.tensors
         history, test_accuracy = History.from_dict(about["history"]), float(about["test_accuracy"])
         same = about["key"] == key
-        whole = about["weights"] == _digest(state)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        # Before there was a digest of the whole file, there was one of the weights.
+        whole = content.sealed or about["weights"] == _digest(state)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{file} is no trained network ({type(error).__name__}: {error})") from error
     model = network.initial()
     state, snapshots = _apart(state)
@@ -257,6 +269,11 @@ def _read(network: Network, key: str, folder: Path, name: str) -> Trained:
         raise InputError(f"{file} is another network than {network.title}")
     if not whole:
         raise InputError(f"{file} has been changed: its weights are not those that were written")
+    if not content.sealed:
+        note(
+            f"the file of {network.title} was written by an older version: its digest covers the weights, "
+            "but neither the accuracy nor the history"
+        )
     model.load_state_dict(state)
     return Trained(model.eval(), history, test_accuracy, name, snapshots)
 

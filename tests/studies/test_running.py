@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,6 +229,26 @@ def test_the_list_shows_every_claim_with_its_state(
     assert claims["D3"]["state"] == "not run"
     assert run_command(monkeypatch, "study", "list", law_run) == 0
     assert "inconclusive (smoke)" in capsys.readouterr().out
+
+
+def test_the_list_reports_files_that_were_changed(
+    law_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(law_run, folder)
+    changed = folder / "data" / "law-random-0.nc"
+    changed.write_bytes(changed.read_bytes() + b"\0")
+    assert run_command(monkeypatch, "study", "list", folder) == 0
+    shown = capsys.readouterr()
+    assert "inconclusive (smoke)" in shown.out
+    assert "Not as the run wrote them: data/law-random-0.nc." in shown.err
+    for name in ("claims.json", "run.json"):
+        file = folder / name
+        file.write_text(file.read_text().replace('"smoke"', '"quick"'))
+        assert run_command(monkeypatch, "study", "list", folder) == 2
+        shown = capsys.readouterr()
+        assert name in shown.err
+        assert shown.out == ""
 
 
 def test_a_study_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 import xarray
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 from skipscope.errors import InputError
@@ -22,6 +23,7 @@ from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
 from skipscope.training import At, History, Settings, train
 from skipscope.training.checkpoint import State, structure
+from tests.flips import flipped
 from tests.training.nets import assert_same, blobs, net, picture_net, pictures, plain_net
 from tests.training.runs import SETTINGS, STEPS, whole_run
 
@@ -218,6 +220,38 @@ def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(InputError, match="not a whole checkpoint"):
         train(net(), blobs(), settings, checkpoint=path)
+
+
+def test_a_flipped_bit_is_never_another_network(tmp_path: Path) -> None:
+    """Not even one in the header: it is refused, and neither taken for a kill nor resumed from."""
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(StoppedError):
+        whole_run(path, stop_at(8))
+    whole = path.read_bytes()
+    for place, changed in flipped(whole, 300):
+        path.write_bytes(changed)
+        with pytest.raises(InputError, match=r"not a whole checkpoint|expected format") as caught:
+            State.read(path)
+        assert "delete it to train again" in str(caught.value) or "format" in str(caught.value), place
+    with pytest.raises(InputError, match="changed after it was written"):
+        whole_run(path)
+    assert path.read_bytes() == changed  # left for the user to decide about
+
+
+def test_a_checkpoint_of_before_there_were_digests_is_resumed_with_a_warning(
+    unstopped: tuple[Any, History, list[At]], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(StoppedError):
+        whole_run(path, stop_at(8))
+    state = State.read(path)
+    save_file(state.tensors, path, {"skipscope": json.dumps({**state.record, "format": 1})})
+    with pytest.warns(UserWarning, match="older version, without a digest"):
+        resumed = whole_run(path)
+    assert_same_runs(resumed, unstopped)
+    save_file(state.tensors, path, {"skipscope": json.dumps(state.record)})
+    with pytest.raises(InputError, match="lost the digest"):
+        whole_run(path)
 
 
 def test_a_hook_that_fails_leaves_the_last_epoch(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from skipscope.data import Dataset, digits
 from skipscope.data.dataset import Images
 from skipscope.errors import InputError
 from skipscope.runs import RunFolder
+from skipscope.runs.record import write_record
 from skipscope.training import Settings
-from skipscope.training.networks import Network, Trained, train_into, trained
+from skipscope.training.networks import Network, Trained, _digest, _read, train_into, trained
+from tests.flips import flipped
 
 TINY = "resnet8-digits-n8"
 
@@ -48,8 +51,12 @@ class Counted:
         self.steps += 1
 
 
+def record_of(path: Path) -> dict[str, Any]:
+    return json.loads((path / "run.json").read_text())
+
+
 def notes(path: Path) -> list[str]:
-    return json.loads((path / "run.json").read_text()).get("notes", [])
+    return record_of(path).get("notes", [])
 
 
 def assert_same(one: Trained, other: Trained) -> None:
@@ -233,6 +240,70 @@ def test_a_bad_file_in_the_run_folder_is_made_again(
         assert run.has(expected.file)
 
 
+def better_accuracy(file: Path) -> None:
+    """In the header, with the same number of digits."""
+    content = file.read_bytes()
+    before = re.search(rb'test_accuracy\\": ([0-9.]+)[,}]', content)
+    assert before is not None
+    file.write_bytes(content.replace(before[0], before[0].replace(before[1], b"0.99999999999999999"[: len(before[1])])))
+
+
+@pytest.mark.parametrize("where", ["cache", "run"])
+def test_a_changed_header_is_not_believed(where: str, cache: Path, tmp_path: Path) -> None:
+    once = Counted()
+    with RunFolder(tmp_path / "run", "a test") as run:
+        expected = once(run)
+    (kept,) = cache.iterdir()
+    better_accuracy(kept)
+    if where == "run":
+        better_accuracy(tmp_path / "run" / expected.file)
+    out = tmp_path / ("run" if where == "run" else "new")
+    with RunFolder(out, "a test", former="resume") as run:
+        assert_same(once(run), expected)
+        assert once.steps == 2
+    said = [note for note in notes(out) if "changed after it was written" in note or "not as the run wrote it" in note]
+    assert len(said) == (2 if where == "run" else 1)
+    assert all("trained" in note for note in said)
+
+
+def test_a_changed_header_is_not_taken_for_a_kill(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, "train") as run:
+        expected = train_into(network(), run, lambda done, total: None)
+    better_accuracy(tmp_path / expected.file)
+    for recorded in (True, False):
+        if not recorded:
+            write_record(tmp_path, {**record_of(tmp_path), "hashes": {}})
+            better_accuracy(tmp_path / expected.file)
+        with RunFolder(tmp_path, "train", former="resume") as run:
+            assert_same(train_into(network(), run, lambda done, total: None), expected)
+        assert any("was trained again" in note for note in notes(tmp_path))
+
+
+def test_no_flipped_bit_gives_another_network(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", "train") as run:
+        expected = train_into(network(), run, lambda done, total: None)
+    one, key = network(), network().key
+    whole = (tmp_path / "run" / expected.file).read_bytes()
+    for _, changed in flipped(whole, 200):
+        (tmp_path / "a").write_bytes(changed)
+        with pytest.raises(InputError):
+            _read(one, key, tmp_path, "a", lambda text: None)
+
+
+def test_a_file_of_before_there_were_digests_is_read_and_noted(cache: Path, tmp_path: Path) -> None:
+    once = Counted()
+    with RunFolder(tmp_path / "a", "a test") as run:
+        expected = once(run)
+    (kept,) = cache.iterdir()
+    weights = load_file(kept)
+    save_file(weights, kept, {"skipscope": json.dumps({**about(kept), "weights": _digest(weights)})})
+    with RunFolder(tmp_path / "b", "a test") as run:
+        assert_same(once(run), expected)
+        assert once.steps == 0
+    (note,) = notes(tmp_path / "b")
+    assert "older version" in note
+
+
 @pytest.mark.parametrize("place", ["/dev/null/x", "file"])
 def test_a_cache_that_cannot_be_used_is_noted(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
@@ -270,9 +341,9 @@ def test_a_network_of_its_own_run_is_trained_once_and_again_when_it_is_broken(tm
     truncated(tmp_path / expected.file)
     assert_same(go_on("resume"), expected)
     assert steps == [1, 2]
-    record = json.loads((tmp_path / "run.json").read_text())
+    record = record_of(tmp_path)
     del record["hashes"][expected.file]  # killed between the file and the record
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    write_record(tmp_path, record)
     assert_same(go_on("resume"), expected)
     assert steps == []
 
