@@ -9,6 +9,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from skipscope.deferred import Deferred, homes
+
 if TYPE_CHECKING:
     from skipscope import plot
     from skipscope.check import Forecast, check
@@ -72,9 +74,9 @@ __all__ = [
 ]
 
 _MODULES = {"plot": "skipscope.plot"}  # public names that are modules themselves
-_HOMES = {
-    name: f"skipscope.{home}"
-    for home, names in {
+_HOMES = homes(
+    __name__,
+    {
         "check": "Forecast check",
         "errors": "InputError SkipscopeError TraceError",
         "inspection": "Result inspect load",
@@ -82,30 +84,17 @@ _HOMES = {
         "measure": "alignment collapse conditioning curvature law profile spectra stability trajectories",
         "spectrum": "condition_number eigs inertia plan singular_values spectral_density svd",
         "trace": "Point Segment Span Stage Trunk Unit trace",
-    }.items()
-    for name in names.split()
-}
+    },
+)
 
 
-class _Package(ModuleType):
-    """The package as a module whose public names appear on first use."""
-
+class _Package(Deferred):
     def __getattr__(self, name: str) -> Any:
-        if name in _MODULES:
-            return import_module(_MODULES[name])
-        if name not in _HOMES:
-            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        value = getattr(import_module(_HOMES[name]), name)
-        setattr(self, name, value)
-        return value
+        return import_module(_MODULES[name]) if name in _MODULES else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        # `trace` is a function and also the folder it lives in. When the folder is first imported, from anywhere, the
-        # import system binds it to this name; the public name stays the function's.
-        if name in _HOMES and isinstance(value, ModuleType):
-            if name == "trace":
-                import_module("skipscope.linear")  # gives units, stages and spans their Jacobians
-            return
+        if name == "trace" and isinstance(value, ModuleType):
+            import_module("skipscope.linear")  # gives units, stages and spans their Jacobians
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:

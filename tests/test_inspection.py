@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.errors import InputError
-from skipscope.inspection.budget import Budget, seconds_in
+from skipscope.inspection.budget import Budget
+from skipscope.inspection.duration import seconds_in
 from skipscope.inspection.inspecting import Work, steps
 from skipscope.inspection.result import Result
 from skipscope.models import build

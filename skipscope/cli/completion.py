@@ -1,11 +1,15 @@
-"""What a shell offers after TAB. It waits for the answer, so nothing here imports torch: short lists are written down
-(and compared with the library's by a test), studies are read from their files."""
+"""What a shell offers after TAB. It waits for the answer, so nothing here imports torch: names are from modules that do
+without it, presets and sources are written down (and compared with the library's by a test), studies are read from
+their files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
+
+from skipscope.models.alignment_names import NAMES as TYPES
+from skipscope.models.names import FAMILIES, INPUTS
 
 PRESETS = {
     "smoke": "seconds, decides nothing",
@@ -19,17 +23,9 @@ SOURCES = {
     "timm": "a network of timm",
     "hf": "a transformer: a name, or a directory",
 }
-DATA = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenette", "imagenet", "folder")
-FAMILIES = ("resnet", "preresnet", "plainnet", "preplainnet", "resnext", "preresnext", "diracnet")
-TYPES = ("type1", "type2", "type3")  # of residual alignment
-INPUTS = ("cifar", "cifar100", "mnist", "digits", "imagenette")
 DEPTHS = (8, 14, 20, 32, 56, 110)  # usual ones; any 6 n + 2 is a depth
 DEVICES = ("cpu", "cuda", "cuda:0", "cuda:1", "mps")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-NORMALISATIONS = ("default", "none", "imagenet", "dataset")
-SCHEDULES = ("cosine", "step", "constant")
-AUGMENTATIONS = ("none", "crop", "crop-flip", "paper-a")
-PRECISIONS = ("float32", "bfloat16", "float16")
 
 Offered = list[tuple[str, str]]  # value and explanation
 

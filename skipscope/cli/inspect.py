@@ -52,7 +52,7 @@ def inspect(
     Example: skipscope inspect torchvision:resnet18 --input-shape 3,64,64 --budget 2m
     """
     with talk.loading():
-        from skipscope.inspection.budget import seconds_in
+        from skipscope.inspection.duration import seconds_in
         from skipscope.inspection.inspecting import require_units, steps
         from skipscope.inspection.result import WHAT, leave_out, load
         from skipscope.report import write_report

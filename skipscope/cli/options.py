@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipscope.cli.completion import DATA, DEVICES, DTYPES, NORMALISATIONS, complete_model, one_of
+from skipscope.cli.completion import DEVICES, DTYPES, complete_model, one_of
 from skipscope.cli.talk import talk
+from skipscope.data.specs import NAMES, NORMALISATIONS
 from skipscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="Weights: saf
 Data = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME[:PATH]", help="Take the batch from a data set, e.g. digits.", autocompletion=one_of(*DATA)
+        metavar="NAME[:PATH]", help="Take the batch from a data set, e.g. digits.", autocompletion=one_of(*NAMES)
     ),
 ]
 InputShape = Annotated[

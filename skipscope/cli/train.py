@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from skipscope.cli.completion import AUGMENTATIONS, DATA, PRECISIONS, SCHEDULES, complete_network, one_of
+from skipscope.cli.completion import complete_network, one_of
 from skipscope.cli.options import Device, Json, Normalise, document, folder_name, say_where
 from skipscope.cli.talk import command, stopped_by_hand, talk
+from skipscope.data.specs import AUGMENTATIONS, NAMES
 from skipscope.errors import InputError
+from skipscope.training.settings import PRECISIONS, SCHEDULES
 
 
 @command
@@ -22,7 +24,7 @@ def train(
         ),
     ],
     data: Annotated[
-        str, typer.Option(metavar="NAME[:PATH]", help="The data set.", autocompletion=one_of(*DATA))
+        str, typer.Option(metavar="NAME[:PATH]", help="The data set.", autocompletion=one_of(*NAMES))
     ] = "digits",
     normalise: Normalise = "default",
     epochs: Annotated[int, typer.Option(min=1, help="How often every image is seen.")] = 15,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from skipscope.data.augmentation import augmentation
-from skipscope.data.catalogue import load, load_or_digits
-from skipscope.data.dataset import Dataset, Images, Normalisation, NotFound, Split
-from skipscope.data.digits import digits
-from skipscope.data.whitening import whiten
+from typing import TYPE_CHECKING
+
+from skipscope.deferred import defer
+
+if TYPE_CHECKING:
+    from skipscope.data.augmentation import augmentation
+    from skipscope.data.catalogue import load, load_or_digits
+    from skipscope.data.dataset import Dataset, Images, Normalisation, Split
+    from skipscope.data.digits import digits
+    from skipscope.data.specs import NotFound
+    from skipscope.data.whitening import whiten
 
 __all__ = [
     "Dataset",
@@ -20,3 +26,15 @@ __all__ = [
     "load_or_digits",
     "whiten",
 ]
+
+defer(
+    __name__,
+    {
+        "augmentation": "augmentation",
+        "catalogue": "load load_or_digits",
+        "dataset": "Dataset Images Normalisation Split",
+        "digits": "digits",
+        "specs": "NotFound",
+        "whitening": "whiten",
+    },
+)

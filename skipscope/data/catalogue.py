@@ -1,4 +1,4 @@
-"""Data sets by name: `NAME` or `NAME:PATH`; `NAME/CLASSES` for some of the classes, as in `mnist/0,1,2`.
+"""Data sets by name, as `specs.py` reads it: `NAME`, `NAME:PATH` or `NAME/CLASSES`.
 
 Without a path they are looked for under $SKIPSCOPE_DATA, else in the user's cache, and fetched into it where
 torchvision can. With a path nothing is fetched: who says where the files are wants to know when they are not.
@@ -7,7 +7,6 @@ torchvision can. With a path nothing is fetched: who says where the files are wa
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from skipscope.data import cifar, files, idx
-from skipscope.data.dataset import Dataset, NotFound
+from skipscope.data.dataset import Dataset
 from skipscope.data.digits import digits
 from skipscope.data.download import KNOWN, DownloadError, download
 from skipscope.data.normalisation import choose
+from skipscope.data.specs import IMAGE_FOLDER, NotFound, parse, require_path
 from skipscope.errors import InputError
 
 ROOT = "SKIPSCOPE_DATA"
@@ -53,7 +53,7 @@ def _image_folder(name: str, title: str, size: int, shorter_side: int, *folders:
             return files.read(folder, name, size, shorter_side, in_memory)
         return files.read(folder, name, asked, round(asked * shorter_side / size), in_memory)
 
-    return Entry(title, 3, folders, files.present, read, files.EXPECTED, scaled=True)
+    return Entry(title, 3, folders, files.present, read, IMAGE_FOLDER, scaled=True)
 
 
 ENTRIES: dict[str, Entry] = {
@@ -69,24 +69,6 @@ ENTRIES: dict[str, Entry] = {
     "imagenet": _image_folder("imagenet", "ImageNet", 224, 256, "imagenet", "ILSVRC2012"),
     "folder": _image_folder("folder", "image folder", 224, 256),
 }
-NAMES = ("digits", *ENTRIES)
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A data set, as a user writes it."""
-
-    name: str  # one of NAMES
-    path: str | None = None
-    classes: tuple[int | str, ...] | None = None  # None: all
-    size: int | None = None  # of the images; None: the set's own
-
-
-# Sets of the residual-alignment paper: cifarN has the first N classes of the order 1, 2, ..., 9, 0.
-SHORT: dict[str, Spec] = {
-    **{f"cifar{count}": Spec("cifar10", classes=tuple(range(1, count + 1))) for count in range(2, 10)},
-    "imagenette32": Spec("imagenette", size=32),
-}
 
 
 def load(spec: str, normalise: str = "default", size: int | None = None) -> Dataset:
@@ -95,7 +77,7 @@ def load(spec: str, normalise: str = "default", size: int | None = None) -> Data
     normalise: default (ImageNet's constants for colour, none for grey), none, imagenet, dataset, or m1,m2,m3/s1,s2,s3.
     size: of the images, for sets that are read from image folders.
     """
-    wanted = _parsed(spec)
+    wanted = parse(spec)
     if wanted.size is not None and size is not None:
         raise InputError(f"{spec} are images of {wanted.size} x {wanted.size}; leave size={size} out")
     data = _whole(wanted.name, wanted.path, normalise, wanted.size if size is None else size)
@@ -109,7 +91,7 @@ def _whole(name: str, path: str | None, normalise: str, size: int | None) -> Dat
     if name == "digits":
         if size is not None:
             raise InputError("digits are 8 x 8; size is for image folders")
-        return digits(path).with_normalisation(choose(normalise, name, channels=1))
+        return digits().with_normalisation(choose(normalise, name, channels=1))
     entry = ENTRIES[name]
     if size is not None and not entry.scaled:
         raise InputError(f"{name} images have their own size; size is for image folders")
@@ -132,7 +114,7 @@ def load_or_digits(spec: str, normalise: str = "default", size: int | None = Non
     try:
         return load(spec, normalise, size)
     except NotFound:
-        wanted, data = _parsed(spec), digits()
+        wanted, data = parse(spec), digits()
         if wanted.path is not None:
             raise
         if wanted.classes is not None:
@@ -150,31 +132,6 @@ def root() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "skipscope" / "data"
 
 
-def _parsed(spec: str) -> Spec:
-    first, _, path = spec.partition(":")
-    name, slash, classes = first.partition("/")
-    if name not in NAMES and name not in SHORT:
-        known = (*NAMES, *SHORT)
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        raise InputError(f"no data set '{name}'{meant} (known: {', '.join(known)})")
-    if name == "folder" and not path:
-        raise InputError(f"folder needs a path: folder:PATH, where PATH holds {files.EXPECTED}")
-    wanted = dataclasses.replace(SHORT.get(name, Spec(name)), path=path or None)
-    if not slash:
-        return wanted
-    if wanted.classes is not None:
-        raise InputError(f"{name} is a choice of classes already; give {wanted.name}/{classes or 'CLASSES'}")
-    if not all(classes.split(",")):
-        raise InputError(f"{first}: expected classes between commas, as in mnist/0,1,2, got '{classes}'")
-    return dataclasses.replace(wanted, classes=tuple(_class(text) for text in classes.split(",")))
-
-
-def _class(text: str) -> int | str:
-    """A number where it is one, also in a folder whose classes have such names."""
-    return int(text) if text.isdecimal() and len(text) < 6 else text
-
-
 def _found(name: str, path: str | None) -> Path:
     """The folder that holds the set's files."""
     entry = ENTRIES[name]
@@ -183,8 +140,7 @@ def _found(name: str, path: str | None) -> Path:
         # The set's own folders first: files that lie about directly could be those of its sibling.
         if folder := _look(entry, [place / name for name in (*entry.folders, "", *entry.inside)]):
             return folder
-        if not place.exists():
-            raise NotFound(f"no {entry.title} files: {place} does not exist")
+        require_path(name, path)
         within = f", or a folder {' or '.join(entry.folders)} that holds them" if entry.folders else ""
         raise NotFound(f"no {entry.title} files in {place}; expected {entry.expected}{within}")
     # Not the root itself: MNIST and Fashion-MNIST have the same file names, and only their folders tell them apart.

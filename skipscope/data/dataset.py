@@ -20,10 +20,6 @@ from skipscope.data import subsets
 from skipscope.errors import InputError
 
 
-class NotFound(InputError):  # noqa: N818 - the name says what happened
-    """A data set's files are not there; malformed files are a plain InputError."""
-
-
 @dataclass(frozen=True)
 class Normalisation:
     """(pixel - mean) / deviation for pixels in [0, 1], per channel; empty: the pixels as they are."""

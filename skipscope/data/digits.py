@@ -9,17 +9,14 @@ import torch
 from torch import Tensor
 
 from skipscope.data.dataset import Dataset, Images, named
-from skipscope.errors import InputError
 
 CLASSES = 10
 BRIGHTEST = 16  # the grey levels are counts of black pixels in 4 x 4 blocks
 TEST_EVERY = 5
 
 
-def digits(path: str | None = None) -> Dataset:
+def digits() -> Dataset:
     """Images as float32 in [0, 1], shape N, 1, 8, 8; every fifth image of each class is a test image."""
-    if path is not None:
-        raise InputError(f"the digits are embedded and take no path, got '{path}'; write --data digits")
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

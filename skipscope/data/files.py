@@ -24,7 +24,6 @@ from skipscope.errors import InputError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".gif", ".tif", ".tiff", ".webp"})
 TEST_FOLDERS = ("val", "test")
-EXPECTED = "the folders train/ and val/ (or test/) with one folder of images per class in each"
 MOST_THREADS = 16
 
 IMAGENETTE = {

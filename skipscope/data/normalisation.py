@@ -6,9 +6,8 @@ set; grey images to none. `dataset` takes the constants that are commonly publis
 
 from __future__ import annotations
 
-import math
-
 from skipscope.data.dataset import AS_THEY_ARE, Normalisation
+from skipscope.data.specs import written_constants
 from skipscope.errors import InputError
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -33,26 +32,9 @@ def choose(asked: str, name: str, channels: int) -> Normalisation:
         if name not in PUBLISHED:
             raise InputError(f"normalise: {name} has no published constants; {', '.join(PUBLISHED)} have")
         return PUBLISHED[name]
-    chosen = IMAGENET if asked == "imagenet" else _written(asked)
+    chosen = IMAGENET if asked == "imagenet" else Normalisation(*written_constants(asked))
     if len(chosen.mean) != channels:
         raise InputError(
             f"normalise '{asked}' is for {len(chosen.mean)} channel(s); the images of {name} have {channels}"
         )
     return chosen
-
-
-def _written(asked: str) -> Normalisation:
-    """Means, a slash, standard deviations."""
-    parts = asked.split("/")
-    try:
-        mean, deviation = (tuple(float(number) for number in part.split(",")) for part in parts)
-    except ValueError:
-        raise InputError(
-            f"normalise: expected default, none, imagenet, dataset or means/deviations "
-            f"such as 0.5,0.5,0.5/0.2,0.2,0.2; got '{asked}'"
-        ) from None
-    if len(mean) != len(deviation):
-        raise InputError(f"normalise '{asked}' has {len(mean)} mean(s) and {len(deviation)} deviation(s)")
-    if not all(math.isfinite(value) for value in mean + deviation) or min(deviation) <= 0:
-        raise InputError(f"normalise '{asked}': expected finite means and positive deviations")
-    return Normalisation(mean, deviation)

@@ -1,6 +1,21 @@
 """All measurements on one model, within a budget."""
 
-from skipscope.inspection.inspecting import inspect
-from skipscope.inspection.result import Result, load
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipscope.deferred import defer
+
+if TYPE_CHECKING:
+    from skipscope.inspection.inspecting import inspect
+    from skipscope.inspection.result import Result, load
 
 __all__ = ["Result", "inspect", "load"]
+
+defer(
+    __name__,
+    {
+        "inspecting": "inspect",
+        "result": "Result load",
+    },
+)

@@ -7,26 +7,15 @@ budget is kept roughly, and what does not fit is left out with its estimate.
 
 from __future__ import annotations
 
-import re
 import time
 
 import torch
 
-from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.spectrum import plan
 
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 TRIAL = 512  # size of the eigenproblem that is timed at the start
 VECTORS = 16  # of the block whose product is timed
-
-
-def seconds_in(text: str | float) -> float:
-    """`90`, `90s`, `5m` or `1.5h` as seconds."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(text))
-    if not found or float(found.group(1)) <= 0:
-        raise InputError(f"budget {text}: expected a time such as 90s, 5m or 1.5h")
-    return float(found.group(1)) * UNITS[found.group(2)]
 
 
 class Budget:

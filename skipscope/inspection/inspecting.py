@@ -19,7 +19,8 @@ from torch.utils import _pytree as pytree
 
 from skipscope.data.perturbations import fgsm, uniform_like
 from skipscope.errors import InputError
-from skipscope.inspection.budget import Budget, seconds_in
+from skipscope.inspection.budget import Budget
+from skipscope.inspection.duration import seconds_in
 from skipscope.inspection.result import Result
 from skipscope.measure import (
     alignment,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from skipscope.models.alignment import AlignmentNet, AlignmentSpec
-from skipscope.models.blocks import DiracConv2d, DiracLinear
-from skipscope.models.connected import ConnectedNet, ConnectedSpec
-from skipscope.models.names import build
-from skipscope.models.resnet import ResNet, ResNetSpec
-from skipscope.models.shortcut_hessian import ShortcutHessian, shortcut_hessian
-from skipscope.models.shortcut_loss import Moments, Samples, loss_and_gradient
-from skipscope.models.shortcuts import ShortcutNet, ShortcutSpec, initial_weights
-from skipscope.models.source import Source, resolve
+from typing import TYPE_CHECKING
+
+from skipscope.deferred import defer
+
+if TYPE_CHECKING:
+    from skipscope.models.alignment import AlignmentNet
+    from skipscope.models.alignment_specification import AlignmentSpec
+    from skipscope.models.blocks import DiracConv2d, DiracLinear
+    from skipscope.models.connected import ConnectedNet
+    from skipscope.models.connected_specification import ConnectedSpec
+    from skipscope.models.names import build
+    from skipscope.models.resnet import ResNet
+    from skipscope.models.resnet_specification import ResNetSpec
+    from skipscope.models.shortcut_hessian import ShortcutHessian, shortcut_hessian
+    from skipscope.models.shortcut_loss import Moments, Samples, loss_and_gradient
+    from skipscope.models.shortcuts import ShortcutNet, ShortcutSpec, initial_weights
+    from skipscope.models.source import Source, resolve
 
 __all__ = [
     "AlignmentNet",
@@ -33,3 +41,21 @@ __all__ = [
     "resolve",
     "shortcut_hessian",
 ]
+
+defer(
+    __name__,
+    {
+        "alignment": "AlignmentNet",
+        "alignment_specification": "AlignmentSpec",
+        "blocks": "DiracConv2d DiracLinear",
+        "connected": "ConnectedNet",
+        "connected_specification": "ConnectedSpec",
+        "names": "build",
+        "resnet": "ResNet",
+        "resnet_specification": "ResNetSpec",
+        "shortcut_hessian": "ShortcutHessian shortcut_hessian",
+        "shortcut_loss": "Moments Samples loss_and_gradient",
+        "shortcuts": "ShortcutNet ShortcutSpec initial_weights",
+        "source": "Source resolve",
+    },
+)

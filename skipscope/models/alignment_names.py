@@ -18,7 +18,7 @@ import re
 from typing import Any
 
 from skipscope.errors import InputError
-from skipscope.models.alignment import TYPES, AlignmentSpec
+from skipscope.models.alignment_specification import TYPES, AlignmentSpec
 from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
 
 WORDS: dict[str, dict[str, Any]] = {

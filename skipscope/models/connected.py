@@ -16,54 +16,13 @@ Rethinking the Role of Skip Connections; the ones trained there are convolutiona
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.models.blocks import ACTIVATIONS, BLOCKS, BlockPlan
+from skipscope.models.connected_specification import ConnectedSpec
 from skipscope.models.initialisation import draw
 from skipscope.models.network import BlockNetwork
-from skipscope.models.specification import BlockSpec
-
-
-@dataclass(frozen=True)
-class ConnectedSpec(BlockSpec):
-    """A fully connected network, but for its weights. depth: 2 n + 2."""
-
-    network = "ConnectedNet"
-
-    depth: int = 20
-    width: int = 64
-    input_shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least_one("width", self.width)
-        if len(self.input_shape) != 3 or min(self.input_shape) < 1:
-            raise InputError(f"ConnectedNet: expected images of channels, height, width, got {self.input_shape}")
-        if self.depth < 4 or self.depth % 2:
-            raise InputError(f"ConnectedNet: expected a depth of 2 n + 2, such as 20 or 60, got {self.depth}")
-
-    @property
-    def blocks(self) -> int:
-        return (self.depth - 2) // 2
-
-    @property
-    def plan(self) -> BlockPlan:
-        """Of every block."""
-        return BlockPlan(
-            before=self.width,
-            width=self.width,
-            shortcut="pad" if self.skips else None,
-            batch_norm=self.batch_norm,
-            activation=self.activation,
-            cardinality=self.cardinality,
-            group_width=self.group_width or self.width,
-            flat=True,
-            scale=self.scale,
-            parametrisation=self.parametrisation,
-        )
 
 
 class ConnectedNet(BlockNetwork):
@@ -74,7 +33,7 @@ class ConnectedNet(BlockNetwork):
         self.spec, self.skips, self.preactivation = spec, spec.skips, spec.preactivation
         self.activation = ACTIVATIONS[spec.activation]
         channels, height, width = spec.input_shape
-        plan = spec.plan
+        plan = _plan(spec)
         self.first = nn.Linear(channels * height * width, spec.width, bias=False)
         if not spec.preactivation:
             self.norm = plan.norm(spec.width)
@@ -111,3 +70,19 @@ class ConnectedNet(BlockNetwork):
         draw(matrices, self.spec.initial, self.spec.activation, "fan_in")
         if self.spec.zero:
             self.zero_branches()
+
+
+def _plan(spec: ConnectedSpec) -> BlockPlan:
+    """Of every block."""
+    return BlockPlan(
+        before=spec.width,
+        width=spec.width,
+        shortcut="pad" if spec.skips else None,
+        batch_norm=spec.batch_norm,
+        activation=spec.activation,
+        cardinality=spec.cardinality,
+        group_width=spec.group_width or spec.width,
+        flat=True,
+        scale=spec.scale,
+        parametrisation=spec.parametrisation,
+    )

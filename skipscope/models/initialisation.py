@@ -15,7 +15,6 @@ from collections.abc import Iterable
 
 from torch import nn
 
-INITIAL = ("he", "xavier", "orthogonal", "small")
 SMALL = 0.01
 
 

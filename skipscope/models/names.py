@@ -28,17 +28,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
 from skipscope.models import alignment_names
-from skipscope.models.alignment import AlignmentNet
-from skipscope.models.connected import ConnectedNet, ConnectedSpec
+from skipscope.models.connected_specification import ConnectedSpec
 from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
-from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
-from skipscope.models.resnet import ResNet, ResNetSpec
+from skipscope.models.resnet_specification import ResNetSpec
+
+if TYPE_CHECKING:
+    from skipscope.models.resnet import ResNet
 
 CHANNELS = (16, 32, 64)
 LARGE_CHANNELS = (64, 128, 256, 512)
@@ -124,6 +123,11 @@ def build(name: str) -> ResNet | Any:
 
     Who writes a name knows which; the type does not ask for a check.
     """
+    # Names are read without torch, and only networks need it.
+    from skipscope.models.alignment import AlignmentNet
+    from skipscope.models.connected import ConnectedNet
+    from skipscope.models.resnet import ResNet
+
     if _of_alignment(name):
         return AlignmentNet(alignment_names.spec_of(name, INPUTS))
     spec = _spec(parse(name))
@@ -147,20 +151,6 @@ def fitting(name: str, shape: tuple[int, ...], classes: int) -> str:
 def any_size(name: str) -> bool:
     """Whether the network takes images of other heights and widths than its input's."""
     return not _of_alignment(name) and "connected" not in parse(name)
-
-
-def skipscope_recipe(name: str) -> Recipe:
-    """MODEL skipscope:NAME."""
-    options = parse(name)
-
-    def make() -> nn.Module:
-        return build(name).eval()
-
-    def example(model: nn.Module, wish: Wish) -> Batch:
-        refuse_text(wish, f"skipscope:{name}")
-        return random_images(wish.shape or options["input_shape"], wish.samples)
-
-    return Recipe(f"skipscope {name}", make, example, skeleton=make)
 
 
 def _option(name: str, family: str, option: str, words: Sequence[str]) -> dict[str, Any]:

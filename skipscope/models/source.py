@@ -25,7 +25,7 @@ from skipscope.models.factory import factory_recipe
 from skipscope.models.huggingface import huggingface_recipe
 from skipscope.models.libraries import timm_recipe, torchvision_recipe
 from skipscope.models.memory import ALLOCATE_AT_MOST, GIB, on_meta, require_room, size_of
-from skipscope.models.names import skipscope_recipe
+from skipscope.models.own import skipscope_recipe
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish
 from skipscope.models.weights import load_weights, require_file
 from skipscope.numerics import seed_of, usable_device

@@ -1,4 +1,8 @@
-"""What our networks of blocks are told, whether their states are images or vectors."""
+"""What our networks of blocks are told, whether their states are images or vectors.
+
+Neither this nor the specifications of the networks import torch: the command line reads names of networks, and refuses
+wrong ones, before it loads it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from skipscope.errors import InputError
-from skipscope.models.blocks import ACTIVATIONS, PARAMETRISATIONS
-from skipscope.models.initialisation import INITIAL
+
+ACTIVATIONS = ("relu", "linear")
+SHORTCUTS = ("pad", "projection")
+PARAMETRISATIONS = ("dirac", "additive")
+INITIAL = ("he", "xavier", "orthogonal", "small")
 
 
 @dataclass(frozen=True, kw_only=True)

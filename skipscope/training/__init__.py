@@ -1,12 +1,19 @@
 """Training the networks that are measured."""
 
-from skipscope.training.ensemble import Ensemble, Member, grid, member_weights, train_ensemble
-from skipscope.training.evaluation import accuracy
-from skipscope.training.history import History
-from skipscope.training.hooks import At
-from skipscope.training.loop import train
-from skipscope.training.settings import Settings
-from skipscope.training.trackers import Tracker, distributions
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipscope.deferred import defer
+
+if TYPE_CHECKING:
+    from skipscope.training.ensemble import Ensemble, Member, grid, member_weights, train_ensemble
+    from skipscope.training.evaluation import accuracy
+    from skipscope.training.history import History
+    from skipscope.training.hooks import At
+    from skipscope.training.loop import train
+    from skipscope.training.settings import Settings
+    from skipscope.training.trackers import Tracker, distributions
 
 __all__ = [
     "At",
@@ -22,3 +29,16 @@ __all__ = [
     "train",
     "train_ensemble",
 ]
+
+defer(
+    __name__,
+    {
+        "ensemble": "Ensemble Member grid member_weights train_ensemble",
+        "evaluation": "accuracy",
+        "history": "History",
+        "hooks": "At",
+        "loop": "train",
+        "settings": "Settings",
+        "trackers": "Tracker distributions",
+    },
+)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from skipscope.data.augmentation import augmentation
+from skipscope.data.specs import AUGMENTATIONS
 from skipscope.errors import InputError
 
 SCHEDULES = ("cosine", "step", "constant")
@@ -46,7 +46,7 @@ class Settings:
         self._check_milestones()
         if self.nesterov and self.momentum == 0:
             raise InputError("training: nesterov needs a momentum above 0, got 0")
-        augmentation(self.augmentation)  # says which names it knows
+        _expect_one_of("augmentation", self.augmentation, AUGMENTATIONS)
 
     def _check_counts(self) -> None:
         for name, least in (("epochs", 1), ("batch", 2), ("warmup", 0), ("seed", 0)):

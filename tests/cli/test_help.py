@@ -129,20 +129,24 @@ def test_completion(
 
 def test_what_is_offered_is_what_the_library_knows() -> None:
     from skipscope.data.augmentation import augmentation
-    from skipscope.data.catalogue import NAMES
-    from skipscope.models import names
+    from skipscope.data.catalogue import ENTRIES
+    from skipscope.data.normalisation import choose
+    from skipscope.data.specs import AUGMENTATIONS, NAMES, NORMALISATIONS
+    from skipscope.models import blocks, names, specification
+    from skipscope.models.resnet_specification import LAYERS
     from skipscope.models.source import RECIPES
     from skipscope.studies import PRESETS, STUDIES
-    from skipscope.training.settings import PRECISIONS, SCHEDULES
 
     assert completion.studies() == {study.id: study.title for study in STUDIES}
     assert tuple(completion.PRESETS) == tuple(PRESETS)
     assert tuple(completion.SOURCES) == tuple(RECIPES)
-    assert completion.DATA == NAMES
-    assert (tuple(names.FAMILIES), tuple(names.INPUTS)) == (completion.FAMILIES, completion.INPUTS)
-    assert (completion.SCHEDULES, completion.PRECISIONS) == (SCHEDULES, PRECISIONS)
-    for name in completion.AUGMENTATIONS:
+    assert ("digits", *ENTRIES) == NAMES
+    for name in AUGMENTATIONS:
         assert augmentation(name)
+    for name in NORMALISATIONS:
+        assert choose(name, "cifar10", channels=3)
+    assert tuple(blocks.ACTIVATIONS) == specification.ACTIVATIONS
+    assert {name: blocks.BLOCKS[name, False, False].layers for name in LAYERS} == LAYERS
     for name, _ in completion.complete_network("preresnext"):
         assert names.parse(name)
     assert len(study.registered_commands) == 3

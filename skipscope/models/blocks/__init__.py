@@ -9,7 +9,7 @@ from skipscope.models.blocks.basic import Basic
 from skipscope.models.blocks.block import ACTIVATIONS, Block, BlockPlan
 from skipscope.models.blocks.bottleneck import Bottleneck
 from skipscope.models.blocks.connected import Connected
-from skipscope.models.blocks.dirac import PARAMETRISATIONS, DiracConv2d, DiracLinear
+from skipscope.models.blocks.dirac import DiracConv2d, DiracLinear
 from skipscope.models.blocks.preactivation import Preactivation
 from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
 from skipscope.models.blocks.preactivation_connected import PreactivationConnected
@@ -20,9 +20,8 @@ from skipscope.models.blocks.resnext import (
     AggregatedPreactivation,
     AggregatedPreactivationBottleneck,
     AggregatedPreactivationConnected,
-    equal_cost_width,
 )
-from skipscope.models.blocks.shortcut import SHORTCUTS, Pad, Projection
+from skipscope.models.blocks.shortcut import Pad, Projection
 
 # (block, preactivation, more than one path)
 BLOCKS: dict[tuple[str, bool, bool], type[Block]] = {
@@ -43,8 +42,6 @@ BLOCKS: dict[tuple[str, bool, bool], type[Block]] = {
 __all__ = [
     "ACTIVATIONS",
     "BLOCKS",
-    "PARAMETRISATIONS",
-    "SHORTCUTS",
     "Basic",
     "Block",
     "BlockPlan",
@@ -55,5 +52,4 @@ __all__ = [
     "Preactivation",
     "PreactivationConnected",
     "Projection",
-    "equal_cost_width",
 ]

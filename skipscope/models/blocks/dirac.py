@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-PARAMETRISATIONS = ("dirac", "additive")
 FIRST_B = 0.1
 
 

@@ -12,8 +12,6 @@ paths are as wide as the stage; Xie et al. (section 3.3) note that it is just a 
 
 from __future__ import annotations
 
-import math
-
 from skipscope.models.blocks.basic import Basic
 from skipscope.models.blocks.block import BlockPlan
 from skipscope.models.blocks.bottleneck import Bottleneck
@@ -51,16 +49,6 @@ class AggregatedBottleneck(Bottleneck):
 class AggregatedPreactivationBottleneck(PreactivationBottleneck):
     def __init__(self, plan: BlockPlan) -> None:
         super().__init__(plan, inner=_inner(plan), groups=plan.cardinality)
-
-
-def equal_cost_width(width: int, cardinality: int) -> int:
-    """The group width at which an aggregated bottleneck has the weights of the bottleneck of one path (table 2).
-
-    Solves cardinality * (2 * 4 * width * d + 9 d^2) = (2 * 4 + 9) width^2 for d.
-    """
-    square, linear, constant = 9 * cardinality, 8 * width * cardinality, -17 * width**2
-    root = (-linear + math.sqrt(linear**2 - 4 * square * constant)) / (2 * square)
-    return max(1, round(root))
 
 
 def _inner(plan: BlockPlan) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SHORTCUTS = ("pad", "projection")
-
 
 class Pad(nn.Module):
     """Every second place, and channels of zeros: half of them in front, half (and an odd one) behind. No weights."""

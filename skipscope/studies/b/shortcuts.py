@@ -25,7 +25,7 @@ import numpy
 from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models import Samples, ShortcutSpec
-from skipscope.models.resnet import blocks_per_stage
+from skipscope.models.resnet_specification import blocks_per_stage
 from skipscope.studies.b.learning import learnt, over
 from skipscope.studies.b.norms import residual_training
 from skipscope.studies.b.subjects import COMPONENTS, task

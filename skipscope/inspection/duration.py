@@ -1,0 +1,17 @@
+"""A time as a user writes it; read without torch, so that a wrong one is refused at once."""
+
+from __future__ import annotations
+
+import re
+
+from skipscope.errors import InputError
+
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds_in(text: str | float) -> float:
+    """`90`, `90s`, `5m` or `1.5h` as seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(text))
+    if not found or float(found.group(1)) <= 0:
+        raise InputError(f"budget {text}: expected a time such as 90s, 5m or 1.5h")
+    return float(found.group(1)) * UNITS[found.group(2)]
