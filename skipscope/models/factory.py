@@ -14,11 +14,12 @@ from typing import Any
 from torch import nn
 
 from skipscope.errors import InputError
+from skipscope.models.memory import ALLOCATE_AT_MOST, size_of
 from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text, there
 
 
 def factory_recipe(file: str, name: str) -> Recipe:
-    """The factory is called here, once: only the call tells whether an example input comes with the module."""
+    """The factory is called here: only the call tells whether an example input comes with the module."""
     path = Path(file)
     if not there(path.is_file):
         raise InputError(f"no file {file}; MODEL file.py:factory names a Python file and a function in it")
@@ -29,7 +30,7 @@ def factory_recipe(file: str, name: str) -> Recipe:
             known = f"; it has {', '.join(functions[:6])}" if functions else ""
             raise InputError(f"{file} has no '{name}'{known}")
         made = _called(path, getattr(module, name))
-    model, batch = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    model, batch = _taken_apart(made)
     if not isinstance(model, nn.Module):
         raise InputError(
             f"{file}:{name} gave {type(model).__name__}; expected a torch.nn.Module, or a module and an example input"
@@ -39,13 +40,24 @@ def factory_recipe(file: str, name: str) -> Recipe:
         refuse_text(wish, f"{file}:{name}")
         return batch if wish.shape is None else random_images(wish.shape, wish.samples)
 
+    def again() -> Batch | None:
+        if size_of(model) > ALLOCATE_AT_MOST:  # a second model beside the first, and the time that it takes
+            return None
+        with _beside(path):
+            return _taken_apart(_called(path, getattr(module, name)))[1]
+
     return Recipe(
         f"{file}:{name}",
         build=lambda: model,
         example=example,
+        again=again,
         weights="weights as the factory made them",
         random_weights=False,
     )
+
+
+def _taken_apart(made: Any) -> tuple[Any, Batch | None]:
+    return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 
 
 def _is_factory(value: Any, module: ModuleType) -> bool:

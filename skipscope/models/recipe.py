@@ -31,13 +31,15 @@ class Recipe:
     """How to make a model and an example batch for it.
 
     `build` is the only costly step, so that a model's size can be checked first, on `skeleton`: the same model
-    made on the meta device, which allocates nothing.
+    made on the meta device, which allocates nothing. Where `example` gives a batch of the user's own, of whatever size,
+    `again` gives another one.
     """
 
     description: str
     build: Callable[[], nn.Module]
     example: Callable[[nn.Module, Wish], Batch | None]
     skeleton: Callable[[], nn.Module] | None = None
+    again: Callable[[], Batch | None] | None = None
     weights: str = "random weights"
     random_weights: bool = True
 

@@ -1,0 +1,136 @@
+"""As many samples as were asked for, of the kind that a user's own example has.
+
+In this order: the first of the example's own; drawn anew from the example's numbers, where these look independent of
+one another, as noise and random tokens do; from further calls of the factory, as where it reads other data each time.
+A factory that always gives the same few structured samples has no more of them, and the result says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from skipscope.errors import InputError
+from skipscope.models.recipe import Batch
+
+EXAMPLE = "the example that its factory gives"
+PAIRS = 64  # of neighbours; fewer do not tell whether numbers are independent
+DEVIATIONS = 4.0  # of the correlation of independent numbers
+
+
+@dataclass(frozen=True)
+class Sized:
+    """words: what the samples are. lacking: why there are fewer than were asked for, if so."""
+
+    batch: Batch
+    words: str
+    lacking: str = ""
+
+
+def sized(example: Batch, wanted: int, again: Callable[[], Batch | None]) -> Sized:
+    """again: another example, as the factory gives it; random numbers are drawn from torch's own generator."""
+    batch = samples_of(example)
+    if batch is None or batch == wanted:
+        return Sized(example, EXAMPLE)
+    if batch > wanted:
+        taken = _map(example, batch, lambda tensor: tensor[:wanted])
+        return Sized(taken, f"the first {wanted} of the {batch} samples that its factory gives")
+    if all(_alike(t) or _independent(t) for t in _carriers(example, batch)):
+        drawn = _map(example, batch, lambda tensor: _drawn(tensor, wanted))
+        words = f"{wanted} samples drawn from the numbers of the {batch} that its factory gives, which look independent"
+        return Sized(drawn, words)
+    return _from_further_calls(example, batch, wanted, again)
+
+
+def samples_of(example: Batch) -> int | None:
+    """The size of the first axis of the first tensor that has one."""
+    return next((len(t) for t in _tensors(example) if t.dim()), None)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _carriers(example: Batch, batch: int) -> list[Tensor]:
+    return [tensor for tensor in _tensors(example) if tensor.dim() and len(tensor) == batch]
+
+
+def _map(example: Batch, batch: int, change: Callable[[Tensor], Tensor]) -> Any:
+    """Of the tensors that carry the batch; others stay."""
+    return pytree.tree_map_only(Tensor, lambda t: change(t) if t.dim() and len(t) == batch else t, example)
+
+
+def _alike(tensor: Tensor) -> bool:
+    """Whether all samples are the same, as a mask of ones or positions are."""
+    return bool((tensor == tensor.flatten()[:1]).all()) or (len(tensor) > 1 and bool((tensor == tensor[:1]).all()))
+
+
+def _independent(tensor: Tensor) -> bool:
+    """Whether neighbours along every axis are as uncorrelated as independent numbers are."""
+    values = tensor.detach().double()
+    values = values - values.mean()
+    variance = values.square().mean()
+    for axis in (axis for axis, size in enumerate(values.shape) if size > 1):
+        ahead, behind = values.narrow(axis, 1, values.shape[axis] - 1), values.narrow(axis, 0, values.shape[axis] - 1)
+        correlation = (ahead * behind).mean() / variance
+        if ahead.numel() < PAIRS or not abs(float(correlation)) <= DEVIATIONS / ahead.numel() ** 0.5:
+            return False
+    return True
+
+
+def _drawn(tensor: Tensor, wanted: int) -> Tensor:
+    if _alike(tensor):
+        return tensor[:1].expand(wanted, *tensor.shape[1:]).clone()
+    places = torch.randint(tensor.numel(), (wanted, *tensor.shape[1:]), device="cpu")
+    return tensor.flatten()[places.to(tensor.device)]
+
+
+def _from_further_calls(example: Batch, batch: int, wanted: int, again: Callable[[], Batch | None]) -> Sized:
+    found, calls, lacking = _samples(example, batch), 1, ""
+    seen = {_content(sample) for sample in found}
+    while len(found) < wanted:
+        try:
+            other = again()
+        except InputError as error:
+            lacking = f"a further call fails: {error}"
+            break
+        calls += 1
+        other_batch = None if other is None else samples_of(other)
+        if other is None or other_batch is None:
+            lacking = "and no other example"
+            break
+        if _kind(other, other_batch) != _kind(example, batch):
+            lacking = "a further call gives an example of another kind"
+            break
+        new = [sample for sample in _samples(other, other_batch) if _content(sample) not in seen]
+        seen |= {_content(sample) for sample in new}
+        found += new
+        if not new:
+            lacking = "every call gives the same"
+            break
+    kept = iter([torch.cat(parts) for parts in zip(*found[:wanted], strict=True)])
+    batched = _map(example, batch, lambda _: next(kept))
+    if lacking:
+        has = f"{len(found)} sample{'s' if len(found) > 1 else ''}"
+        return Sized(batched, f"{has}, all that its factory gives", f"the factory gives {has} ({lacking})")
+    return Sized(batched, f"{wanted} samples from {calls} calls of its factory")
+
+
+def _samples(example: Batch, batch: int) -> list[list[Tensor]]:
+    """For each sample a row of every tensor that carries the batch."""
+    return [[tensor[i : i + 1] for tensor in _carriers(example, batch)] for i in range(batch)]
+
+
+def _content(sample: list[Tensor]) -> bytes:
+    return b"".join(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for t in sample)
+
+
+def _kind(example: Batch, batch: int) -> Any:
+    leaves, structure = pytree.tree_flatten(example)
+    tensors = [t for t in leaves if isinstance(t, Tensor)]
+    return structure, [(t.dtype, t.shape[1:] if t.dim() and len(t) == batch else t.shape) for t in tensors]
