@@ -1,8 +1,8 @@
 """The numerical conditions under which everything is measured.
 
-Fused attention kernels have no forward-mode derivative and TF32 spoils spectra, so both are off inside a
-measurement and put back afterwards. The graph of a model is exported under the same conditions that it is run
-under, because the attention backend decides the strides that later `view`s see.
+Fused attention kernels have no forward-mode derivative, TF32 and autocast spoil spectra, and inference mode keeps no
+derivative, so they are off inside a measurement and put back afterwards. The graph of a model is exported under the
+same conditions that it is run under, because the attention backend decides the strides that later `view`s see.
 
 Here too: devices by name, and seeds for different purposes from one seed of the user's.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from skipscope.errors import InputError
+
+AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def seed_of(*parts: int | str) -> int:
@@ -44,14 +46,28 @@ def usable_device(name: str) -> torch.device:
 
 @contextmanager
 def measuring() -> Iterator[None]:
-    """Math attention, no TF32, no fused transformer layers; restored on the way out."""
+    """Math attention, no TF32, no autocast, no inference mode, no fused transformer layers; restored on the way out."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(False)
-        with _without_tf32(), sdpa_kernel(SDPBackend.MATH):
+        with _without_tf32(), _without_autocast(), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Half precision that the caller's own surroundings would put into every product."""
+    with ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            grad = torch.is_grad_enabled()
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.set_grad_enabled(grad))
+        for device in AUTOCAST_DEVICES:
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 @contextmanager

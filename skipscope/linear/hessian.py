@@ -7,7 +7,9 @@
 A block of k vectors is one pass over the batches: forward mode over reverse mode, H V = d/de grad L(theta + e V) at
 e = 0, for all vectors at once by `vmap`, as many as fit in memory. Where an operation has no forward mode, or none
 under `vmap`, the gradient's graph is recorded and differentiated once more, vector by vector; `route` and `reason` say
-so. Both ways are compared when the operator is made (`agreement`), on the first batch and one random vector. One or two
+so. Both ways are compared when the operator is made (`agreement`), on the first batch and two random vectors, which
+also show whether the product is symmetric (`asymmetry`): an operation whose second derivative is wrong gives another
+matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in parts instead. One or two
 vectors take the second way wherever it works: measured on a CPU, it is up to twice as fast for them.
 
 The weights are copied, so that later training does not move the operator, and evaluated in any floating type. The model
@@ -27,9 +29,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.linear.derivative import attempt
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
 from skipscope.numerics import load_forward_mode, seed_of
@@ -45,6 +49,7 @@ FORWARD = "forward over reverse"
 BACKWARD = "double backward, vector by vector"
 NARROW = 2  # vectors for which the set-up of forward mode costs more than it saves
 GRAPHS = 4  # graphs of the gradient's size that a vector needs at its peak
+SYMMETRIC = {torch.float32: 1e-3, torch.float64: 1e-6}  # of <w, H v> - <v, H w>, relative to unrelated vectors' size
 
 
 class Hessian(Operator):
@@ -79,7 +84,7 @@ class Hessian(Operator):
         self._fixed = {n: self._converted(p).clone() for n, p in self.model.named_parameters() if id(p) not in taken}
         self._buffers = {n: self._converted(b).clone() for n, b in self.model.named_buffers()}
         self._survey(evaluated_elsewhere=self.dtype != own)
-        self.route, self.reason, self.agreement = self._choose_route()
+        self.route, self.reason, self.agreement, self.asymmetry = self._choose_route()
 
     # -- products
 
@@ -140,7 +145,8 @@ class Hessian(Operator):
     def _evaluate(self, inputs: Inputs, target: Any, theta: Tensor) -> Tensor:
         buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}  # a forward pass may write to them
         values = {**self._fixed, **buffers, **self.unflatten(theta)}
-        output = torch.func.functional_call(self.model, values, inputs.args, inputs.kwargs)
+        with _WeightNormInParts():
+            output = torch.func.functional_call(self.model, values, inputs.args, inputs.kwargs)
         if not isinstance(self.loss_function, nn.Module):
             return self.loss_function(output, target)
         state = [*self.loss_function.named_parameters(), *self.loss_function.named_buffers()]
@@ -211,34 +217,44 @@ class Hessian(Operator):
                 "look for detach() or no_grad() in the model or the loss"
             )
 
-    def _choose_route(self) -> tuple[str, str, float]:
-        """The route, why not the other, and the relative difference of a product by both (NaN: only one works)."""
+    def _choose_route(self) -> tuple[str, str, float, float]:
+        """The route, why not the other, the relative difference of products by both (NaN: only one works), and how far
+        the route's products are from symmetric."""
         generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
-        probe = torch.randn(self.shape[:2], generator=generator, device="cpu").to(self.theta)[..., None]  # 1, p, 1
+        shape = (1, self.shape[1], 2)
+        probes = torch.randn(shape, generator=generator, device="cpu").to(self.theta)
         found: dict[str, Tensor] = {}
         errors: dict[str, str] = {}
         with undisturbed(self.model):
             function, _ = next(self._functions())
             for route, product in ((FORWARD, _forward_over_reverse), (BACKWARD, _double_backward)):
-                try:
-                    found[route] = product(function, self.theta, probe)
-                except torch.OutOfMemoryError:
-                    raise
-                except Exception as error:  # whatever it is, there may be the other route
-                    errors[route] = _first_line(error)
+                product_of_probes = attempt(partial(product, function, self.theta, probes))
+                if isinstance(product_of_probes, str):
+                    errors[route] = product_of_probes
+                else:
+                    found[route] = product_of_probes
         if not found:
             raise InputError(
                 f"{self.name}: no second derivative, neither by {FORWARD} ({errors[FORWARD]}) nor by double backward "
                 f"({errors[BACKWARD]})"
             )
-        if len(found) == 1:
-            return next(iter(found)), "; ".join(f"no {route}: {error}" for route, error in errors.items()), math.nan
-        scale = found[BACKWARD].norm().item()
-        difference = (found[FORWARD] - found[BACKWARD]).norm().item()
-        agreement = difference / scale if scale else difference
-        if agreement > torch.finfo(self.dtype).eps ** 0.5:
-            return BACKWARD, f"{FORWARD} gives a product that is off by {agreement:.1e}", agreement
-        return FORWARD, "", agreement
+        agreement = math.nan
+        if len(found) == 2:
+            scale = found[BACKWARD].norm().item()
+            difference = (found[FORWARD] - found[BACKWARD]).norm().item()
+            agreement = difference / scale if scale else difference
+            if agreement > torch.finfo(self.dtype).eps ** 0.5:
+                errors[FORWARD] = f"gives a product that is off by {agreement:.1e}"
+        asymmetry = {route: _asymmetry(product, probes) for route, product in found.items()}
+        for route in [route for route in found if route not in errors] + [route for route in found if route in errors]:
+            if asymmetry[route] <= SYMMETRIC[self.dtype]:
+                reasons = [f"no {other}: {error}" for other, error in errors.items() if other != route]
+                return route, "; ".join(reasons), agreement, asymmetry[route]
+        raise InputError(
+            f"{self.name}: its products are not symmetric ("
+            + ", ".join(f"{route}: off by {error:.1e}" for route, error in asymmetry.items())
+            + "); an operation of the model or the loss has a wrong second derivative; write it with other operations"
+        )
 
 
 # -- one batch
@@ -264,6 +280,23 @@ def _double_backward(function: Function, theta: Tensor, V: Tensor) -> Tensor:
         torch.autograd.grad(gradient, leaf, v, retain_graph=True, materialize_grads=True)[0] for v in V[0].unbind(1)
     ]
     return torch.stack(columns, 1)[None]
+
+
+def _asymmetry(product: Tensor, probes: Tensor) -> float:
+    """|<w, H v> - <v, H w>| relative to the size that it has for unrelated vectors, |H v| |w| / sqrt(p)."""
+    (v, w), (Hv, Hw) = probes[0].double().unbind(1), product[0].double().unbind(1)
+    size = torch.maximum(Hv.norm() * w.norm(), Hw.norm() * v.norm()) / len(v) ** 0.5
+    return float((w @ Hv - v @ Hw).abs() / size.clamp_min(torch.finfo(torch.float64).tiny))
+
+
+class _WeightNormInParts(TorchFunctionMode):
+    """w = v g / |v| from a norm, a quotient and a product: the second derivative of the fused operation is wrong."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch._weight_norm:
+            v, g, dim = (*args, 0)[:3]
+            return v * (g / torch.norm_except_dim(v, 2, (kwargs or {}).get("dim", dim)))
+        return function(*args, **(kwargs or {}))
 
 
 class _GraphSize:

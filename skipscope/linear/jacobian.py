@@ -3,9 +3,10 @@
     J[b] = d exit[b] / d entry[b],  rows and columns in the order of the flattened states of one sample
 
 Products are exact derivatives: a block of k tangents is one forward-mode pass over k copies of the tangent (the state
-itself is evaluated once), a block of cotangents one reverse-mode pass over a graph that is recorded once. In float64
-the span is evaluated in float64 with the model's weights converted on the way, so counts of exact zeros and ones do not
-depend on float32 rounding.
+itself is evaluated once), a block of cotangents one reverse-mode pass over a graph that is recorded once; operations
+that lack one of these take another route (`derivative`). When a Jacobian is made, its products from the left and from
+the right are compared, and its samples are seen to be apart (`agreement`). In float64 the span is evaluated in float64
+with the model's weights converted on the way, so counts of exact zeros and ones do not depend on float32 rounding.
 
 `Span.jacobian` is attached to the trace room's spans here: that room knows nothing of linear algebra.
 """
@@ -20,10 +21,13 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear.agreement import agreeing_routes
+from skipscope.linear.derivative import Derivative, Routes
+from skipscope.linear.layout import flatten, unflatten
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator, Product
 from skipscope.linear.positions import restricted
-from skipscope.numerics import load_forward_mode, measuring
+from skipscope.numerics import measuring
 from skipscope.trace.trunk import Function, Point, Span, Unit
 
 
@@ -41,24 +45,28 @@ class Jacobian(Operator):
         where: Callable[[], str] | None = None,
         source: tuple[Span, Point] | None = None,
         exit_axis: int | None = None,
+        routes: Routes | None = None,
     ) -> None:
         """again: the same Jacobian for some of the samples (all: None), in a floating type; None where there is none.
-        where: names the first
-        module with a value that is not finite, for the error message. source: the span and the point that this is the
-        Jacobian of, from which more may be known of its spectrum."""
-        self.function, self.state, self.axis, self.name = function, state.detach(), axis, name
+        where: names the first module with a value that is not finite, for the error message. source: the span and the
+        point that this is the Jacobian of, from which more may be known of its spectrum. routes: how products are
+        taken, where that was found out before, with another form of the same Jacobian."""
+        self.function, self.state, self.axis, self.name = function, _own_memory(state.detach()), axis, name
         self._again, self._where, self.source = again, where, source
+        batch = state.shape[axis]
+        if not state.numel():
+            raise InputError(
+                f"the entry state of {name} is empty, of shape {tuple(state.shape)}; pass a batch of samples"
+            )
         with torch.no_grad(), measuring():
             output = function(self.state)
         self._check_finite(output)
-        self.exit_axis = _batch_axis(output, state.shape[axis], axis) if exit_axis is None else exit_axis
+        self.exit_axis = _batch_axis(output, batch, axis) if exit_axis is None else exit_axis
         self.output_shape = output.shape
-        batch = state.shape[axis]
         self.shape = (batch, output.numel() // batch, state.numel() // batch)
         self.dtype, self.device = state.dtype, state.device
-        self._pullback: Callable[[Tensor], tuple[Tensor]] | None = None
-        if batch > 1:
-            self._check_samples_apart()
+        self.derivative = Derivative(function, self.state, axis, self.output_shape, self.exit_axis)
+        self.routes = routes or agreeing_routes(self.derivative, name)
 
     # -- products
 
@@ -69,30 +77,18 @@ class Jacobian(Operator):
         return in_blocks(self._pull, U, self._bytes_per_vector())
 
     def _push(self, V: Tensor) -> Tensor:
-        load_forward_mode()
-        tangents = self.unflatten(V)  # k, *state
-        with torch.no_grad(), measuring():
-            pushed = torch.func.vmap(lambda t: torch.func.jvp(self.function, (self.state,), (t,))[1])(tangents)
-        return _flatten(pushed, self.exit_axis)
+        return flatten(self.derivative.push(self.unflatten(V), self.routes.push), self.exit_axis)
 
     def _pull(self, U: Tensor) -> Tensor:
-        cotangents = self.unflatten_output(U)  # k, *output
-        with measuring():
-            if self._pullback is None:
-                # Weights that require gradients would keep a second graph alive.
-                with torch.no_grad():
-                    self._pullback = torch.func.vjp(self.function, self.state)[1]
-            with torch.no_grad():
-                pulled = torch.func.vmap(self._pullback)(cotangents)[0]
-        return _flatten(pulled, self.axis)
+        return flatten(self.derivative.pull(self.unflatten_output(U), self.routes.pull), self.axis)
 
     def unflatten(self, block: Tensor) -> Tensor:
         """A block of vectors (B, n, k) as k tangents in the form of the state."""
-        return _unflatten(block, self.state.shape, self.axis)
+        return unflatten(block, self.state.shape, self.axis)
 
     def unflatten_output(self, block: Tensor) -> Tensor:
         """A block of vectors (B, m, k) as k cotangents in the form of the output."""
-        return _unflatten(block, self.output_shape, self.exit_axis)
+        return unflatten(block, self.output_shape, self.exit_axis)
 
     def _bytes_per_vector(self) -> int:
         """A few states of the larger side are alive at a time in each pass."""
@@ -108,8 +104,18 @@ class Jacobian(Operator):
         if self.dtype == torch.float64:
             return self
         if self._again is None:
-            return Jacobian(self.function, self.state.double(), self.axis, name=self.name, exit_axis=self.exit_axis)
+            return Jacobian(
+                self.function,
+                self.state.double(),
+                self.axis,
+                name=self.name,
+                exit_axis=self.exit_axis,
+                routes=self.routes,
+            )
         return self._again(None, torch.float64) or super().double()
+
+    def derivative_of(self) -> tuple[Jacobian, list[int]]:
+        return self, list(range(self.shape[0]))
 
     # -- checks
 
@@ -123,19 +129,6 @@ class Jacobian(Operator):
                     "a derivative there means nothing: check the weights and the batch"
                 )
 
-    def _check_samples_apart(self) -> None:
-        """A tangent of the first sample alone must not move the others: batch statistics would couple them."""
-        tangent = torch.zeros_like(self.state)
-        tangent.select(self.axis, 0).fill_(1)
-        load_forward_mode()
-        with torch.no_grad(), measuring():
-            moved = torch.func.jvp(self.function, (self.state,), (tangent,))[1].movedim(self.exit_axis, 0)
-        if moved[1:].any():
-            raise InputError(
-                f"{self.name} couples the samples of a batch (batch norm without running statistics?), so it has no "
-                "Jacobian per sample; give it running statistics"
-            )
-
 
 class _Among(Operator):
     """Some samples of an operator that can only run with all of them: the others get zeros."""
@@ -145,11 +138,19 @@ class _Among(Operator):
         self.shape = (len(self.samples), *whole.shape[1:])
         self.dtype, self.device, self.name = whole.dtype, whole.device, whole.name
 
+    @property
+    def eps(self) -> float:
+        return self.whole.eps
+
     def _matmat(self, V: Tensor) -> Tensor:
         return self.whole._matmat(self._spread(V))[self.samples]
 
     def _rmatmat(self, U: Tensor) -> Tensor:
         return self.whole._rmatmat(self._spread(U))[self.samples]
+
+    def derivative_of(self) -> tuple[Jacobian, list[int]] | None:
+        found = self.whole.derivative_of()
+        return None if found is None else (found[0], [found[1][sample] for sample in self.samples])
 
     def _spread(self, block: Tensor) -> Tensor:
         whole = block.new_zeros(self.whole.shape[0], *block.shape[1:])
@@ -209,26 +210,25 @@ def _linearised(
         state = function.argument(some)
         return state if type_ is None else state.to(type_)
 
-    def at(some: Point, type_: torch.dtype | None) -> Jacobian:
+    def at(some: Point, type_: torch.dtype | None, routes: Routes | None = None) -> Jacobian:
         def again(samples: Sequence[int] | None, other: torch.dtype) -> Jacobian | None:
             part = some if samples is None else some.take(samples)
-            if part is None or (other != state.dtype and not function.in_any_type):
+            if part is None or (other != made.dtype and not function.in_any_type):
                 return None
-            return at(part, other)
+            return at(part, other, made.routes)
 
-        state = state_in(some, type_)
-        source = (function, some) if isinstance(function, Span) else None
-        where = some.first_not_finite
-        return Jacobian(
+        made = Jacobian(
             function.bound(some),
-            state,
+            state_in(some, type_),
             axis,
             name=function.name,
             again=again,
-            where=where,
-            source=source,
+            where=some.first_not_finite,
+            source=(function, some) if isinstance(function, Span) else None,
             exit_axis=function.exit_axis,
+            routes=routes,
         )
+        return made
 
     return at(point, dtype)
 
@@ -244,17 +244,10 @@ def _sum_in_state_type(unit: Unit) -> Callable[[Point, torch.dtype | None], Tens
     return argument
 
 
-def _unflatten(block: Tensor, shape: Sequence[int], axis: int) -> Tensor:
-    """(B, n, k) -> (k, *shape) with the batch on its own axis."""
-    sample = [size for i, size in enumerate(shape) if i != axis]
-    vectors = block.permute(2, 0, 1).reshape(block.shape[2], block.shape[0], *sample)  # k, B, ...
-    return vectors.movedim(1, axis + 1).contiguous()
-
-
-def _flatten(vectors: Tensor, axis: int) -> Tensor:
-    """(k, *shape) -> (B, n, k)."""
-    moved = vectors.movedim(axis + 1, 1)  # k, B, ...
-    return moved.reshape(moved.shape[0], moved.shape[1], -1).permute(1, 2, 0)
+def _own_memory(state: Tensor) -> Tensor:
+    """A view that shows one number in several places (`expand`) cannot be written to, as some models do."""
+    shared = any(stride == 0 and size > 1 for stride, size in zip(state.stride(), state.shape, strict=True))
+    return state.clone(memory_format=torch.contiguous_format) if shared or state.is_inference() else state
 
 
 def _batch_axis(output: Tensor, batch: int, axis: int) -> int:

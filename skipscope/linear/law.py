@@ -148,6 +148,17 @@ class Law:
             rights.append(_columns(_before(self.unit, point, cut).T, active))
         return _balanced(torch.cat(lefts, 1), torch.cat(rights, 1))
 
+    def error(self, J: Operator, sample: int, U: Tensor, V: Tensor) -> float:
+        """An estimate of |J - D (I + U V^T)|_F, for an identity skip: what the factors of a sample leave out.
+
+        J: the Jacobian of that sample alone, by its own products, which know nothing of cuts. For Gaussian z the mean
+        of |(J - D (I + U V^T)) z|^2 is the square of it.
+        """
+        generator = torch.Generator("cpu").manual_seed(seed_of("probes", sample))
+        z = torch.randn(self.entries, PROBES, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
+        expected = self.tail[sample, :, None] * (z + U @ (V.mT @ z))
+        return float((J.matmat(z[None])[0] - expected).square().sum(0).mean().sqrt())
+
 
 def _balanced(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     """The same product with columns of equal length, up to powers of two, which round nothing."""
@@ -175,9 +186,9 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
         return "no unit of an exported graph"
     if span.trunk.program.batch_symbol is None:
         return "the graph holds for one batch size only"
-    if not all(_keeps_places(node) for node in span.tail.nodes):
-        return f"the tail ({' '.join(span.tail.operations)}) is not pointwise"
     sums = _value(span, point, span.end)
+    if not all(_keeps_places(node) for node in span.tail.nodes) or point.exit(span).shape != sums.shape:
+        return f"the tail ({' '.join(span.tail.operations)}) is not pointwise"
     tail = _along_ones(span.tail.bound(point), sums, _axis(span, span.end))
     if span.kind == "identity" and span.entry_shape == span.exit_shape:
         carries, factor = tail != 0, torch.ones(len(tail), dtype=torch.float64, device=tail.device)

@@ -61,7 +61,7 @@ def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vect
             results.append(product(block[:, :, start : start + size]))
             start += size
         except RuntimeError as error:
-            if size == 1 or not _out_of_memory(error):
+            if size == 1 or not out_of_memory(error):
                 raise
             size = max(1, size // 2)
             if block.device.type == "cuda":
@@ -69,5 +69,6 @@ def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vect
     return results[0] if len(results) == 1 else torch.cat(results, 2)
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def out_of_memory(error: Exception) -> bool:
+    """Did an allocation fail, on whatever device?"""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

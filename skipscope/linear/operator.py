@@ -7,6 +7,7 @@ transposes, restrictions, the dense matrices. Solvers live in `spectrum` and kno
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,6 +20,8 @@ from skipscope.errors import InputError
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
+
+    from skipscope.linear.jacobian import Jacobian
 
 DENSE_BLOCK = 512  # columns a product when a matrix is assembled
 
@@ -57,6 +60,10 @@ class Operator(ABC):
     def double(self) -> Operator:
         """The operator in float64; one that cannot be evaluated so gives its own products, converted."""
         return self if self.dtype == torch.float64 else _Cast(self, torch.float64)
+
+    def derivative_of(self) -> tuple[Jacobian, list[int]] | None:
+        """The Jacobian, and its samples, that the entries come from; None where they are no function's derivative."""
+        return None
 
     def dense(self, block: int = DENSE_BLOCK) -> Tensor:
         """The matrices themselves, (B, m, n), from products with the unit vectors of the smaller side."""
@@ -189,6 +196,9 @@ class Transposed(_Derived):
     def _with(self, parts: Sequence[Operator]) -> Operator:
         return Transposed(parts[0])
 
+    def derivative_of(self) -> tuple[Jacobian, list[int]] | None:
+        return self.parts[0].derivative_of()
+
     def _matmat(self, V: Tensor) -> Tensor:
         return self.parts[0]._rmatmat(V)
 
@@ -207,15 +217,18 @@ class Scaled(_Derived):
     def __init__(self, part: Operator, factor: float) -> None:
         super().__init__([part], part.shape, f"{factor:g} {part.name}")
         self.factor = factor
+        # In two steps: a factor of 1e-50 is 0 in float32, and one of 1e-42 has lost digits, where the product has not.
+        mantissa, exponent = math.frexp(factor)
+        self.first, self.second = math.ldexp(mantissa, exponent // 2), 2.0 ** (exponent - exponent // 2)
 
     def _with(self, parts: Sequence[Operator]) -> Operator:
         return Scaled(parts[0], self.factor)
 
     def _matmat(self, V: Tensor) -> Tensor:
-        return self.factor * self.parts[0]._matmat(V)
+        return self.second * (self.first * self.parts[0]._matmat(V))
 
     def _rmatmat(self, U: Tensor) -> Tensor:
-        return self.factor * self.parts[0]._rmatmat(U)
+        return self.second * (self.first * self.parts[0]._rmatmat(U))
 
 
 class Sum(_Derived):
@@ -297,6 +310,9 @@ class _Cast(_Derived):
 
     def _with(self, parts: Sequence[Operator]) -> Operator:
         return _Cast(parts[0], self.dtype)
+
+    def derivative_of(self) -> tuple[Jacobian, list[int]] | None:
+        return self.parts[0].derivative_of()
 
     def _matmat(self, V: Tensor) -> Tensor:
         return self.parts[0]._matmat(V.to(self.parts[0].dtype)).to(self.dtype)

@@ -45,7 +45,7 @@ from skipscope.linear.memory import free_bytes
 from skipscope.numerics import measuring
 from skipscope.spectrum import eigs, percentile_condition, spectral_density
 from skipscope.spectrum.density import Density
-from skipscope.spectrum.krylov import default_tolerance
+from skipscope.spectrum.krylov import ADJOINT_TOLERANCE, default_tolerance
 from skipscope.spectrum.krylov import plan as krylov_plan
 from skipscope.spectrum.lanczos import Eigs, Which
 from skipscope.trace.running_statistics import never_seen
@@ -60,6 +60,7 @@ Numbers = dict[str, Any]  # variables of the dataset
 
 EXACT = 3000  # parameters up to which "auto" takes all eigenvalues: a minute on two cores for a small network
 COPIES = 3  # of the matrix: itself, its symmetric part, the eigensolver's
+CONVERGED = 1e-3  # residual over |lambda|_max up to which an exact spectrum is one
 COLUMNS = 256  # of the matrix that are assembled at a time
 INSIDE = "is inside the spectrum, which only mode='exact' sees"
 
@@ -147,6 +148,11 @@ def _exact(H: Hessian, progress: Progress | None) -> tuple[Numbers, dict[str, An
     difference = matrix - matrix.T
     asymmetry, spread = float(difference.abs().max()), float(difference.norm()) / 2
     del difference
+    if asymmetry > ADJOINT_TOLERANCE * entry:
+        raise InputError(
+            f"{H.name} is not symmetric: two entries that must be equal differ by {asymmetry / entry:.1e} of the "
+            "largest; an operation of the model or the loss has a wrong second derivative"
+        )
     matrix = (matrix + matrix.T).div_(2)
     kept = (matrix != 0).any(1)  # the others are zero in every entry
     values = matrix.new_zeros(size)
@@ -161,7 +167,7 @@ def _exact(H: Hessian, progress: Progress | None) -> tuple[Numbers, dict[str, An
         "eigenvalue": numpy.arange(size),
         "value": ("eigenvalue", values.numpy()),
         "residual": ("eigenvalue", numpy.full(size, tolerance)),
-        "converged": ("eigenvalue", numpy.full(size, True)),
+        "converged": ("eigenvalue", numpy.full(size, tolerance <= CONVERGED * largest)),
         "trace": float(values.sum()),
         "trace_error": 0.0,
         "index": float((values < -tolerance).double().mean()),

@@ -3,8 +3,9 @@
 adjoint_error               |<J v, u> - <v, J^T u>| / (|J v| |u|), the largest over the samples
 slope_zeroth, slope_first   how r0(e) = |f(x + e d) - f(x)| and r1(e) = |f(x + e d) - f(x) - e J d| fall with e: 1, and
                             2 where f is smooth; a piecewise linear f has r1 drop to rounding instead
-seen                        smooth, piecewise linear, linear, at a kink, wrong or not a derivative
-passed                      1 where both tests are passed
+seen                        smooth, piecewise linear, linear, at a kink, not tested, wrong or not a derivative: the
+                            worst over the samples
+passed                      1 where both tests are passed by every sample
 
 The control is the first unit's Jacobian with products that are off by 0.1 %: the tests must reject it (attributes
 `control_passed`, `control_seen`), otherwise that the others pass says nothing.

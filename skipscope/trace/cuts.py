@@ -29,8 +29,8 @@ class Cut:
 
 
 def cuts_of(flow: Flow, region: Region) -> list[list[Cut]]:
-    """For each term of the branch its cuts, from the entry on."""
-    return [_cuts(flow, region.entry, term) for term in region.terms if term is not region.skip]
+    """For each term of the branch, once however often it is added, its cuts, from the entry on."""
+    return [_cuts(flow, region.entry, term) for term in dict.fromkeys(region.terms) if term is not region.skip]
 
 
 def _cuts(flow: Flow, entry: fx.Node, term: fx.Node) -> list[Cut]:
@@ -39,11 +39,16 @@ def _cuts(flow: Flow, entry: fx.Node, term: fx.Node) -> list[Cut]:
     for before, node in zip([entry, *chain], chain, strict=False):
         if any(isinstance(n.meta.get("val"), Tensor) and n.meta["val"].is_complex() for n in (before, node)):
             continue  # a complex entry carries two real numbers
-        if operations.kind(node) == "pointwise" and flow.predecessors[node] == [before]:
+        if operations.kind(node) == "pointwise" and flow.predecessors[node] == [before] and _same_shape(before, node):
             cuts.append(Cut(before, node, term))
         elif isinstance(node.meta.get("val"), Tensor):
             cuts.append(Cut(node, node, term))
     return cuts
+
+
+def _same_shape(before: fx.Node, after: fx.Node) -> bool:
+    """A product with a larger tensor spreads an entry over several places: its derivative is no diagonal."""
+    return [str(size) for size in before.meta["val"].shape] == [str(size) for size in after.meta["val"].shape]
 
 
 def _dominators(flow: Flow, entry: fx.Node, term: fx.Node) -> list[fx.Node]:

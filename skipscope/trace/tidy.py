@@ -65,7 +65,7 @@ def _same_as(node: fx.Node) -> fx.Node | None:
         # What was just written into this place (a sum in place on a view of a tensor).
         written, *place = source.args[1:]
         return written if list(node.args[1:]) == place and isinstance(written, fx.Node) else None
-    if operation == "slice_scatter" and _same_shape(node.args[1], node):
+    if operation in ("slice_scatter", "copy") and _same_shape(node.args[1], node):
         return node.args[1]  # type: ignore[return-value]
     if operation in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
         return source
@@ -186,6 +186,19 @@ def _summed_stack(graph: fx.Graph, node: fx.Node) -> None:
     _replace(graph, node, total)
 
 
+def _copied(graph: fx.Graph, node: fx.Node) -> None:
+    """A tensor written over the whole of a larger one: torch has no derivative of `copy`, but of a sum with zeros."""
+    target, written = node.args[:2]
+    assert isinstance(target, fx.Node)
+    assert isinstance(written, fx.Node)
+    if target.meta["val"].dtype != written.meta["val"].dtype:
+        return
+    with graph.inserting_before(node):
+        zeros = _new(graph, node, aten.zeros_like.default, target)
+        _replace(graph, node, _new(graph, node, aten.add.Tensor, zeros, written))
+    zeros.args = ()  # as of all tensors that are made in the shape of another
+
+
 def _replace(graph: fx.Graph, node: fx.Node, new: Any) -> None:
     node.replace_all_uses_with(new)
     graph.erase_node(node)
@@ -198,4 +211,5 @@ _SPLIT: dict[str, Callable[[fx.Graph, fx.Node], None]] = {
     "baddbmm": _addmm,
     "lerp": _lerp,
     "sum": _summed_stack,
+    "copy": _copied,
 }

@@ -429,3 +429,60 @@ def test_the_number_of_samples_may_not_change() -> None:
     batches.append(pair())
     with pytest.raises(ss.InputError, match="4 samples at first and 8 now"):
         H.dense()
+
+
+class WeightNormed(nn.Module):
+    """What `weight_norm` computes, in plain operations: an oracle without the fused one."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.g = nn.Parameter(layer.weight.detach().norm(dim=1, keepdim=True))
+        self.v, self.bias = nn.Parameter(layer.weight.detach().clone()), nn.Parameter(layer.bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, self.v * self.g / self.v.square().sum(1, keepdim=True).sqrt(), self.bias)
+
+
+def test_weight_norm_has_the_second_derivative_of_its_parts() -> None:
+    torch.manual_seed(0)
+    first, last = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
+    x, target = torch.randn(8, 4, dtype=torch.float64), torch.randint(0, 3, (8,))
+    plain = nn.Sequential(WeightNormed(first), nn.Tanh(), last)
+    fused = nn.Sequential(nn.utils.parametrizations.weight_norm(first), nn.Tanh(), last)
+    expected, found = (Hessian(model, nn.CrossEntropyLoss(), (x, target)) for model in (plain, fused))
+    assert found.asymmetry < 1e-12
+    for values in (expected.dense(), found.dense()):
+        torch.testing.assert_close(values, values.mT)
+    torch.testing.assert_close(*(torch.linalg.eigvalsh(H.dense()) for H in (found, expected)))
+    direct = ss.curvature(fused, nn.CrossEntropyLoss(), (x, target), mode="exact")
+    assert float(direct.symmetry_error) < 1e-12
+
+
+class Lopsided(torch.autograd.Function):
+    """A first derivative that is right, and a second one that is not symmetric."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.detach() * ctx.saved_tensors[0].cos()
+
+
+class LopsidedNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(Lopsided.apply(self.first(x)))
+
+
+@pytest.mark.parametrize("mode", ["exact", "lanczos"])
+def test_products_that_are_not_symmetric_are_refused(mode: str) -> None:
+    torch.manual_seed(0)
+    x, target = torch.randn(8, 4), torch.randint(0, 3, (8,))
+    with pytest.raises(ss.InputError, match="not symmetric"):
+        ss.curvature(LopsidedNet(), nn.CrossEntropyLoss(), (x, target), mode=mode)

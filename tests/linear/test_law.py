@@ -136,3 +136,58 @@ def test_why_the_law_does_not_apply(skip: Callable[[Tensor], Tensor], after: int
     found = law_or_reason(unit, unit.trunk.at(x))
     assert isinstance(found, str)
     assert reason in found
+
+
+FORMS: dict[str, Callable[[nn.Module, nn.Module, Tensor, Tensor], Tensor]] = {
+    "x + f + f": lambda f, g, mask, x: (lambda y: x + y + y)(f(x)),
+    "sum of f, x, f": lambda f, g, mask, x: (lambda y: sum([y, x, y]))(f(x)),
+    "x - f - f": lambda f, g, mask, x: (lambda y: x - y - y)(f(x)),
+    "x + f + g + f": lambda f, g, mask, x: (lambda y: x + y + g(x) + y)(f(x)),
+    "x + (f - f / 2)": lambda f, g, mask, x: (lambda y: x + (y - y / 2))(f(x)),
+    "a broadcast product": lambda f, g, mask, x: x + (f[0](x)[:, :, None] * mask).flatten(1),
+    "relu of x + f + f": lambda f, g, mask, x: (lambda y: torch.relu(x + y + y))(f(x)),
+    "x + 2 f": lambda f, g, mask, x: torch.add(x, f(x), alpha=2),
+}
+
+
+class Form(nn.Module):
+    def __init__(self, form: Callable[[nn.Module, nn.Module, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.form = form
+        self.f, self.g = (nn.Sequential(nn.Linear(12, r), nn.ReLU(), nn.Linear(r, 12)) for r in (4, 2))
+        self.register_buffer("mask", torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 2, 0], [0, 0, 0]]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.form(self.f, self.g, self.mask, x)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("route", [None, "law"])
+def test_sums_of_every_form_have_the_values_of_their_matrix(name: str, route: str | None) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Form(FORMS[name])).double(), torch.randn(3, 12, dtype=torch.float64)
+    trunk = ss.trace(model, x)
+    (unit,) = trunk.units
+    J = unit.jacobian(x)
+    expected = torch.linalg.svdvals(J.dense())
+    found = ss.singular_values(J, route=route)
+    assert ((found.values - expected).abs() <= found.bound + 1e-14).all(), found
+    law = law_or_reason(unit, trunk.at(x))
+    assert isinstance(law, Law)
+    assert (law.zeros_at_least <= (expected <= ROUNDING).sum(1)).all()
+    assert (law.ones_at_least <= ((expected - 1).abs() <= ROUNDING).sum(1)).all()
+
+
+def test_factors_that_are_wrong_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever made them wrong: the bound holds, and without a route that was asked for another one is taken."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Form(FORMS["x + 2 f"])).double(), torch.randn(3, 12, dtype=torch.float64)
+    J = ss.trace(model, x)[0].jacobian(x)
+    expected = torch.linalg.svdvals(J.dense())
+    right = Law.factors
+    monkeypatch.setattr(Law, "factors", lambda law, sample: (2 * right(law, sample)[0], right(law, sample)[1]))
+    asked, free = ss.singular_values(J, route="law"), ss.singular_values(J)
+    assert asked.bound.max() > 1e-3 * asked.values.max()
+    assert ((asked.values - expected).abs() <= asked.bound).all()
+    assert "law" not in free.routes
+    assert ((free.values - expected).abs() <= free.bound).all()

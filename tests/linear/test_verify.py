@@ -43,7 +43,7 @@ def test_a_state_on_a_kink_has_no_derivative_to_test() -> None:
     state[:, 0] = 0
     result = ss.verify(ss.Jacobian(lambda x: x + torch.relu(2 * x), state))
     assert (result.seen, result.passed) == ("at a kink", True)
-    assert "lies on a kink, where there is no derivative" in str(result)
+    assert "right, but for entries that lie on a kink" in str(result)
 
 
 def test_a_wrong_derivative_fails() -> None:
@@ -70,3 +70,70 @@ def test_a_wrong_transpose_fails() -> None:
 def test_float32_models_are_tested_in_float64() -> None:
     trunk = ss.trace(Residual(nn.Linear(5, 5)), torch.randn(2, 5))
     assert ss.verify(trunk[0].jacobian(torch.randn(2, 5))).adjoint_error < 1e-14
+
+
+def test_one_sample_on_a_kink_does_not_excuse_the_others() -> None:
+    class Off(ss.Jacobian):
+        def _push(self, V: Tensor) -> Tensor:
+            return 1.5 * super()._push(V)
+
+        def _pull(self, U: Tensor) -> Tensor:
+            return 1.5 * super()._pull(U)
+
+    state = torch.randn(8, 6, dtype=torch.float64)
+    state[3, 0] = 0
+    right, wrong = (kind(lambda x: x + torch.relu(2 * x), state) for kind in (ss.Jacobian, Off))
+    result = ss.verify(right)
+    assert result.passed
+    assert result.seen == result.samples[3] == "at a kink"
+    assert set(result.samples) <= {"at a kink", "linear", "piecewise linear"}
+    result = ss.verify(wrong)
+    assert result.samples == ("wrong",) * 8  # the sample on the kink too, by its other entries
+    assert result.verdict == "failed"
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6, 1e9, 1e12])
+def test_an_offset_of_the_output_hides_no_error(offset: float) -> None:
+    class Off(ss.Jacobian):
+        def _push(self, V: Tensor) -> Tensor:
+            return 1.1 * super()._push(V)
+
+        def _pull(self, U: Tensor) -> Tensor:
+            return 1.1 * super()._pull(U)
+
+    torch.manual_seed(0)
+    state, layer = torch.randn(2, 6, dtype=torch.float64), nn.Linear(6, 6).double()
+    for function in (lambda x: x + torch.tanh(layer(x)) + offset, lambda x: x + torch.relu(layer(x)) + offset):
+        assert ss.verify(ss.Jacobian(function, state)).verdict in ("passed", "not tested")
+        assert ss.verify(Off(function, state)).verdict in ("failed", "not tested")
+        if offset <= 1e6:
+            assert ss.verify(ss.Jacobian(function, state)).passed
+            assert ss.verify(Off(function, state)).verdict == "failed"
+
+
+def test_each_sample_moves_by_steps_of_its_own_length() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(6, 6).double()
+    state = torch.randn(4, 6, dtype=torch.float64) * torch.tensor([1e-8, 1.0, 1e4, 1e8]).double()[:, None]
+    scale = state.norm(dim=1, keepdim=True)
+    result = ss.verify(ss.Jacobian(lambda x: x + scale * torch.tanh(layer(x / scale)), state))
+    assert result.samples == ("smooth",) * 4
+    assert result.passed
+
+
+def test_what_cannot_run_in_float64_is_tested_in_its_own_type() -> None:
+    torch.manual_seed(0)
+    layer, state = nn.Linear(6, 6), torch.randn(3, 6)
+
+    def single(x: Tensor) -> Tensor:
+        return x + torch.tanh(layer(x))
+
+    def cut(x: Tensor) -> Tensor:
+        return x + torch.tanh(layer(x)) * layer(x).detach()
+
+    for function, verdict in ((single, "passed"), (cut, "failed")):
+        J = ss.Jacobian(function, state, again=lambda samples, dtype: None)  # there is no other form of it
+        for operator in (J, J.take([0, 2]), J.T, J.double()):
+            result = ss.verify(operator)
+            assert result.verdict == verdict, str(result)
+            assert len(result.samples) == operator.shape[0]

@@ -61,7 +61,9 @@ def evidence(parts: Sequence[xarray.Dataset]) -> dict[str, Any]:
         "Jacobians": sum(seen.values()),
         "slope of r0, smallest": min(float(slope.min(skipna=False)) for slope in slopes),
         "slope of r0, largest": max(float(slope.max(skipna=False)) for slope in slopes),
-        "Jacobians with r1 neither of slope 1.9 nor at rounding": seen["wrong"] + seen["not a derivative"],
+        "Jacobians with r1 neither of slope 1.9 nor at rounding": seen["wrong"]
+        + seen["not a derivative"]
+        + seen["not tested"],
         "largest adjoint error": max(float(part["adjoint_error"].max(skipna=False)) for part in parts),
         "seen": ", ".join(f"{count} {kind}" for kind, count in seen.items()),
         "wrong Jacobian rejected": all(not part.attrs["control_passed"] for part in parts),

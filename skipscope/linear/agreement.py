@@ -1,0 +1,126 @@
+"""Which routes give the derivative of a function, and whether it has one per sample.
+
+Three things are seen before any number is made of a Jacobian, from a push and a few pulls of random vectors:
+
+1. The derivative is finite (a square root or a norm at exactly zero has none).
+2. <J v, u> = <v, J^T u> in every sample: a route that drops a tangent is passed over (`derivative`). Where float32
+   disagrees by more than its rounding, float64 decides whether that was rounding.
+3. No sample depends on another: batch statistics, or a gate from a neighbour, would mix them. Samples are split in
+   two halves by each binary digit of their position, and the outputs of each half may reach back to that half alone:
+   with log2 B splits every pair of samples is apart at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.derivative import PULLS, PUSHES, Derivative, Routes, attempt
+from skipscope.numerics import seed_of
+
+# Of |<J v, u> - <v, J^T u>|, relative to its size for unrelated vectors, |J v| |u| / sqrt(m).
+ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-6}  # below it, the two agree
+UNCLEAR = 1e-2  # up to here rounding may do it, where there is no float64 that could tell
+
+
+def agreeing_routes(derivative: Derivative, name: str) -> Routes:
+    """The first pair of routes that agree; an InputError where there is none, or no derivative per sample."""
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
+    state, batch = derivative.state, derivative.state.shape[derivative.axis]
+    v, u = (_random(shape, state, generator) for shape in (state.shape, derivative.output_shape))
+    halves = _halves(batch)  # vectors, B
+    cotangents = torch.stack([u * _along(half, derivative.exit_axis, u) for half in halves])
+    reasons = []
+    for pull in PULLS:
+        pulled = attempt(partial(derivative.pull, cotangents, pull))
+        if isinstance(pulled, str):
+            reasons.append(f"{pull} fails ({pulled})")
+            continue
+        _check_finite(pulled, name)
+        if batch > 1:
+            _check_apart(pulled, halves, derivative.axis, name)
+        back = pulled[:2].sum(0)  # a half of the samples and the other half
+        for push in PUSHES:
+            ahead = attempt(partial(derivative.push, v[None], push))
+            if isinstance(ahead, str):
+                reasons.append(f"{push} fails ({ahead})")
+                continue
+            _check_finite(ahead, name)
+            error = _disagreement(derivative, ahead[0], u, v, back)
+            if error <= ROUNDING.get(state.dtype, UNCLEAR) or _is_rounding(derivative, push, pull, u, v, error):
+                derivative.forget()
+                return Routes(push, pull)
+            reasons.append(f"{push} and {pull} differ by {error:.1e}")
+    raise InputError(
+        f"{name} has no derivative that can be trusted: {'; '.join(dict.fromkeys(reasons))}. An operation in it, a "
+        "custom one or a fused kernel, lacks a derivative or drops it; write it with plain PyTorch operations, or "
+        "leave the unit out"
+    )
+
+
+def _random(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=generator, device="cpu").to(like)
+
+
+def _halves(batch: int) -> Tensor:
+    """(vectors, B) of ones and zeros, a half of the samples and then the other half; a single sample is whole."""
+    positions = torch.arange(batch, device="cpu")
+    digits = [(positions >> digit) & 1 for digit in range((batch - 1).bit_length())]
+    return torch.stack([half for ones in digits for half in (ones, 1 - ones)]) if digits else torch.ones(1, 1)
+
+
+def _along(half: Tensor, axis: int, like: Tensor) -> Tensor:
+    shape = [-1 if i == axis else 1 for i in range(like.dim())]
+    return half.to(like).reshape(shape)
+
+
+def _by_sample(tensor: Tensor, axis: int) -> Tensor:
+    return tensor.detach().movedim(axis, 0).flatten(1).double()
+
+
+def _disagreement(derivative: Derivative, ahead: Tensor, u: Tensor, v: Tensor, back: Tensor) -> float:
+    """The largest over the samples."""
+    lost = torch.finfo(ahead.dtype).tiny * (u.numel() * v.numel()) ** 0.5  # in numbers below the smallest normal one
+    ahead, u = (_by_sample(tensor, derivative.exit_axis) for tensor in (ahead, u))
+    back, v = (_by_sample(tensor, derivative.axis) for tensor in (back, v))
+    difference = ((ahead * u).sum(1) - (back * v).sum(1)).abs() - lost  # B
+    # What an inner product of unrelated vectors comes to, seen from either side.
+    size = torch.maximum(_size(ahead, u), _size(back, v)).clamp_min(torch.finfo(torch.float64).tiny)
+    return float((difference.clamp_min(0) / size).max())
+
+
+def _size(a: Tensor, b: Tensor) -> Tensor:
+    return a.norm(dim=1) * b.norm(dim=1) / a.shape[1] ** 0.5
+
+
+def _is_rounding(derivative: Derivative, push: str, pull: str, u: Tensor, v: Tensor, error: float) -> bool:
+    """Does the disagreement go away in float64?"""
+    if derivative.state.dtype == torch.float64:
+        return False
+    exact, u, v = derivative.double(), u.double(), v.double()
+    back, ahead = attempt(partial(exact.pull, u[None], pull)), attempt(partial(exact.push, v[None], push))
+    if isinstance(back, str) or isinstance(ahead, str) or ahead.dtype != torch.float64:
+        return error <= UNCLEAR
+    return _disagreement(exact, ahead[0], u, v, back[0]) <= ROUNDING[torch.float64]
+
+
+def _check_finite(product: Tensor, name: str) -> None:
+    if not torch.isfinite(product).all():
+        raise InputError(
+            f"the derivative of {name} has NaN or infinite entries, although its states are finite (a square root, a "
+            "norm or a division at exactly zero?); no number can be made of it: change the batch, or add a small "
+            "constant there"
+        )
+
+
+def _check_apart(pulled: Tensor, halves: Tensor, axis: int, name: str) -> None:
+    reached = pulled.movedim(axis + 1, 1).flatten(2).ne(0).any(2)  # vectors, B
+    if (reached & halves.eq(0).to(reached.device)).any():
+        raise InputError(
+            f"{name} couples the samples of a batch (batch norm without running statistics?), so it has no Jacobian "
+            "per sample; give it running statistics, or measure one sample at a time"
+        )

@@ -1,0 +1,152 @@
+"""Products with the derivative of a function, by routes that were seen to give them.
+
+Not every operation has every derivative. One that was registered with a plain backward alone drops a tangent in forward
+mode without a word, and may fail under `vmap`. So there are several routes, tried in this order:
+
+    to push a tangent v to J v        forward mode, a block of tangents at once (`vmap` of `jvp`)
+                                      forward mode, one tangent at a time
+                                      double backward, one tangent at a time: J v = d/du <J^T u, v>
+                                      all rows of J, each pulled back once and kept, where they are few
+    to pull a cotangent u to J^T u    reverse mode, a block at once (`vmap` of a recorded `vjp`)
+                                      reverse mode, one cotangent at a time, by plain autograd
+
+and a pair of them is taken only where <J v, u> = <v, J^T u> for random u and v, in every sample. What both of a pair
+leave out (a `detach` in the model) stays unseen here; the Jacobian test of `verify` sees it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import SkipscopeError
+from skipscope.linear.layout import flatten, unflatten
+from skipscope.linear.memory import out_of_memory
+from skipscope.numerics import load_forward_mode, measuring
+
+Function = Callable[[Tensor], Tensor]
+MOST_ROWS = 4096
+
+
+class Derivative:
+    """The derivative of `function` at `state`. Tangents (k, *state), cotangents (k, *output)."""
+
+    def __init__(
+        self, function: Function, state: Tensor, axis: int, output_shape: Sequence[int], exit_axis: int
+    ) -> None:
+        """axis, exit_axis: those of the samples, in the state and in the output."""
+        self.function, self.state, self.axis = function, state, axis
+        self.output_shape, self.exit_axis = torch.Size(output_shape), exit_axis
+        self._pullback: Callable[[Tensor], tuple[Tensor]] | None = None
+        self._recorded: tuple[Tensor, Tensor] | None = None
+        self._rows: Tensor | None = None
+
+    def double(self) -> Derivative:
+        return Derivative(self.function, self.state.double(), self.axis, self.output_shape, self.exit_axis)
+
+    def push(self, tangents: Tensor, route: str) -> Tensor:
+        with measuring():
+            return PUSHES[route](self, tangents)
+
+    def pull(self, cotangents: Tensor, route: str) -> Tensor:
+        with measuring():
+            return PULLS[route](self, cotangents)
+
+    def forget(self) -> None:
+        """Drop the recorded graphs: they hold every intermediate value."""
+        self._pullback = self._recorded = self._rows = None
+
+    # -- routes
+
+    def _push_block(self, tangents: Tensor) -> Tensor:
+        load_forward_mode()
+        with torch.no_grad():
+            return torch.func.vmap(self._jvp)(tangents)
+
+    def _push_singly(self, tangents: Tensor) -> Tensor:
+        load_forward_mode()
+        with torch.no_grad():
+            return torch.stack([self._jvp(tangent) for tangent in tangents])
+
+    def _jvp(self, tangent: Tensor) -> Tensor:
+        return torch.func.jvp(self.function, (self.state,), (tangent,))[1]
+
+    def _push_by_double_backward(self, tangents: Tensor) -> Tensor:
+        with torch.enable_grad():
+            leaf = self.state.detach().requires_grad_()
+            output = self.function(leaf)
+            if not output.requires_grad:
+                return output.new_zeros(len(tangents), *output.shape)
+            direction = torch.zeros_like(output, requires_grad=True)
+            (pulled,) = torch.autograd.grad(output, leaf, direction, create_graph=True, materialize_grads=True)
+            return torch.stack([_gradient(pulled, direction, tangent) for tangent in tangents]).detach()
+
+    def _push_by_rows(self, tangents: Tensor) -> Tensor:
+        if self._rows is None:
+            batch = self.state.shape[self.axis]
+            count = self.output_shape.numel() // batch
+            if count > MOST_ROWS:
+                raise NotImplementedError(f"{count} rows are more than {MOST_ROWS}")
+            basis = torch.eye(count, dtype=self.state.dtype, device=self.state.device)
+            cotangents = unflatten(basis.expand(batch, count, count), self.output_shape, self.exit_axis)
+            self._rows = flatten(self._pull_singly(cotangents), self.axis).mT.contiguous()  # B, m, n
+            self._recorded = None
+        return unflatten(self._rows @ flatten(tangents, self.axis), self.output_shape, self.exit_axis)
+
+    def _pull_block(self, cotangents: Tensor) -> Tensor:
+        with torch.no_grad():  # weights that require gradients would keep a second graph alive
+            if self._pullback is None:
+                self._pullback = torch.func.vjp(self.function, self.state)[1]
+            return torch.func.vmap(self._pullback)(cotangents)[0]
+
+    def _pull_singly(self, cotangents: Tensor) -> Tensor:
+        if self._recorded is None:
+            with torch.enable_grad():
+                leaf = self.state.detach().requires_grad_()
+                self._recorded = leaf, self.function(leaf)
+        leaf, output = self._recorded
+        return torch.stack([_gradient(output, leaf, cotangent) for cotangent in cotangents])
+
+
+PUSHES: dict[str, Callable[[Derivative, Tensor], Tensor]] = {
+    "forward mode": Derivative._push_block,
+    "forward mode, one at a time": Derivative._push_singly,
+    "double backward, one at a time": Derivative._push_by_double_backward,
+    "all rows": Derivative._push_by_rows,
+}
+PULLS: dict[str, Callable[[Derivative, Tensor], Tensor]] = {
+    "reverse mode": Derivative._pull_block,
+    "reverse mode, one at a time": Derivative._pull_singly,
+}
+
+
+def _gradient(output: Tensor, leaf: Tensor, weight: Tensor) -> Tensor:
+    if not output.requires_grad:
+        return torch.zeros_like(leaf)
+    return torch.autograd.grad(output, leaf, weight, retain_graph=True, materialize_grads=True)[0]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The pair of routes that a function's products are taken by."""
+
+    push: str = next(iter(PUSHES))
+    pull: str = next(iter(PULLS))
+
+
+def attempt(product: Callable[[], Tensor]) -> Tensor | str:
+    """A product, or why this route does not give it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop")  # batching what cannot be batched
+            return product()
+    except SkipscopeError:
+        raise
+    except Exception as error:  # whatever an operation says of a derivative that it does not have: there are others
+        if out_of_memory(error):
+            raise
+        return (str(error).strip() or type(error).__name__).split("\n")[0][:200]
