@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from skipscope.errors import InputError, SkipscopeError
+from skipscope.visible import visible
 
 if TYPE_CHECKING:
     from skipscope.cli.display import Display
@@ -60,7 +61,7 @@ class Talk:
         self._stop()
         stream = self._results or sys.stdout
         try:
-            print(text, file=stream, flush=True)
+            print(visible(text), file=stream, flush=True)
         except BrokenPipeError:
             # The reader has what it wanted. Python would try to write the rest once more when it ends.
             with contextlib.suppress(OSError):
@@ -71,7 +72,7 @@ class Talk:
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(visible(text), file=sys.stderr, flush=True)
 
     def detail(self, text: str) -> None:
         if self.verbose:
@@ -80,7 +81,7 @@ class Talk:
     def error(self, error: SkipscopeError) -> None:
         if self.verbose:
             traceback.print_exception(error)
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
 
     # -- progress
 

@@ -5,52 +5,36 @@ Several runs stand side by side: each thing that they have in common is a row, e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from skipscope.report.content import Content
+from skipscope.report.document import drawn, rendered, source
+from skipscope.report.figure_page import library
 from skipscope.report.trunk_map import naturally
 from skipscope.report.views import VIEWS, Picture
 from skipscope.runs.numbers import in_words
 
 TEMPLATE = "page.html.jinja"
-POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-)
 
 
 def page(contents: Sequence[Content]) -> str:
     """The report of one run, or of several side by side, as text."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
-    environment = Environment(
-        loader=PackageLoader("skipscope.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["json"] = lambda value: Markup(_embedded(value))
-    loader = environment.loader
-    assert loader is not None
-    style, script = (Markup(loader.get_source(environment, name)[0]) for name in ("report.css", "report.js"))
     labels = told_apart([one.path for one in contents])
     title = contents[0].title if len(contents) == 1 else f"skipscope: {', '.join(labels)}"
-    return environment.get_template(TEMPLATE).render(
+    return rendered(
+        TEMPLATE,
+        {"plotly": library(), "script": source("report.js")},
         title=title,
         runs=contents,
         labels=labels,
         claims=_claims(contents),
         sections=_sections(contents),
         maps=[{"run": label, "maps": one.maps} for label, one in zip(labels, contents, strict=True) if one.maps],
-        plotly=Markup(get_plotlyjs()),
-        style=style,
-        script=script,
-        policy=POLICY,
+        style=Markup(source("report.css")),
     )
 
 
@@ -96,13 +80,13 @@ def _rows(columns: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
 
 
 def _picture(picture: Picture, content: Content) -> dict[str, Any]:
-    drawn = json.loads(picture.figure.to_json())
-    drawn["layout"].pop("template", None)  # the page has one for each of its themes
+    figure = drawn(picture.figure)
+    figure["layout"].pop("template", None)  # the page has one for each of its themes
     shown = _claims_of(picture.studies)
     return {
         "caption": picture.caption,
-        "figure": drawn,
-        "height": drawn["layout"].get("height", 400),
+        "figure": figure,
+        "height": figure["layout"].get("height", 400),
         "claims": [claim for claim in content.claims if claim["id"] in shown],
     }
 
@@ -111,8 +95,3 @@ def _claims_of(studies: Iterable[str]) -> set[str]:
     from skipscope.studies.registry import CLAIMS
 
     return {claim.id for claim in CLAIMS if claim.study in studies}
-
-
-def _embedded(value: Any) -> str:
-    """JSON that cannot end the element that it stands in."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from skipscope.errors import InputError
 from skipscope.report.content import content_of
+from skipscope.report.document import file_names
+from skipscope.report.figure_page import LIBRARY, figure_page, library
 from skipscope.report.page import page
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.files import write_whole
@@ -18,12 +20,10 @@ def write_report(path: Path | str) -> Path:
     content = content_of(saved)
     figures = {name: picture.figure for view in content.views.values() for name, picture in view.figures.items()}
     with RunFolder.reopened(saved.path) as run:
-        for name, figure in figures.items():
-            # One copy of the library beside the figures serves them all.
-            drawn = figure.to_html(include_plotlyjs="directory", div_id=name, config={"displaylogo": False})
-            run.write_text(f"figures/{name}.html", drawn)
-        if figures:
-            run.write_text("figures/plotly.min.js", _plotly())
+        for name, file in file_names(figures).items():
+            run.write_text(f"figures/{file}.html", figure_page(figures[name], name))
+        if figures:  # one copy of the library beside the figures serves them all
+            run.write_text(f"figures/{LIBRARY}", library())
         return run.write_text("report.html", page([content]))
 
 
@@ -35,9 +35,3 @@ def write_page(paths: Sequence[Path | str], out: Path | str) -> Path:
     text = page([content_of(load_run(path)) for path in paths])
     write_whole(out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return out
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from skipscope.visible import visible
+
 
 @dataclass(frozen=True)
 class Table:
@@ -18,7 +20,8 @@ class Table:
     names: int = 1
 
     def __str__(self) -> str:
-        lines = [list(self.columns), *(list(row) for row in self.rows)]
+        # A line end in a name would make a row of its own.
+        lines = [[visible(cell).replace("\n", "\\n") for cell in row] for row in (self.columns, *self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
         lines.insert(1, ["-" * width for width in widths])
         text = [
@@ -27,7 +30,7 @@ class Table:
             )
             for line in lines
         ]
-        return "\n".join([self.title, *(line.rstrip() for line in text)])
+        return "\n".join([visible(self.title), *(line.rstrip() for line in text)])
 
 
 def number(value: float) -> str:

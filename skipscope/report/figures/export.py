@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.errors import InputError
+from skipscope.report.figure_page import figure_page
+from skipscope.runs.files import write_whole
 
 PICTURES = ("png", "svg", "pdf", "jpg", "webp")
 
@@ -16,7 +18,8 @@ def save(figure: Any, path: Path | str, *, width: int = 1100, scale: float = 2) 
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.suffix.removeprefix(".").lower()
     if kind == "html":
-        figure.write_html(path, include_plotlyjs=True, config={"displaylogo": False})
+        text = figure_page(figure, path.stem, alone=True)
+        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return path
     if kind not in PICTURES:
         raise InputError(f"{path}: expected a name that ends in .html or .{', .'.join(PICTURES)}")

@@ -6,6 +6,7 @@ once more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ GREY = "#999999"
 LOGARITHMIC_FROM = 20  # largest over smallest value, from which on an axis is logarithmic
 SHOWN_POINTS = 500  # of a curve with more of them, evenly spaced; the ends are always there
 SHOWN_NAMES = 12  # tick labels of one axis, so that they do not run into each other
+FOREIGN = re.compile(r"<(?!/?(?:br|sub|sup|extra)>)")  # what begins a tag that is not one of ours
 UNSURE = " *"  # behind the name of what did not converge
 
 
@@ -92,7 +94,36 @@ def shade(
     )
 
 
+def without_foreign_markup(figure: Any) -> Any:
+    """The figure with only our own tags in it.
+
+    Plotly takes any text for HTML, links and styles with addresses included, and names in a dataset may come from
+    anybody. Done where every figure ends, so that none can forget it.
+    """
+    before = figure.to_plotly_json()
+    after = _literal(before)
+    return figure if after is before else type(figure)(after)
+
+
+def _literal(value: Any) -> Any:
+    """The same object where nothing in it has to change."""
+    if isinstance(value, str):
+        return FOREIGN.sub("&lt;", value) if FOREIGN.search(value) else value
+    if isinstance(value, dict):
+        changed = {key: _literal(part) for key, part in value.items()}
+        return value if all(changed[key] is value[key] for key in value) else changed
+    if isinstance(value, (list, tuple)):
+        parts = [_literal(part) for part in value]
+        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "OUS":
+        listed = value.tolist()
+        parts = _literal(listed)
+        return value if parts is listed else parts
+    return value
+
+
 def styled(figure: Any, height: int) -> Any:
+    figure = without_foreign_markup(figure)
     figure.update_layout(
         template="plotly_white",
         height=height,

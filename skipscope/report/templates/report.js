@@ -130,10 +130,16 @@
     if (shape.length < 2) return flat;
     return Array.from({ length: shape[0] }, (_, row) => flat.slice(row * shape[1], (row + 1) * shape[1]));
   };
-  const plain = (text) => String(text).replace(/<br>/g, ", ").replace(/<[^>]*>/g, "");
+  // Plotly takes text for HTML; names are to be shown as they are.
+  const literal = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/%\{/g, "%&#123;");
+  const plain = (text) => String(text).replace(/<br>/g, ", ").replace(/<\/?(sub|sup|extra)>/g, "")
+    .replace(/&lt;/g, "<").replace(/&#123;/g, "{").replace(/&amp;/g, "&");
+  const NUMBER = /^[+-]?(\d[\d.e+-]*|inf|∞)%?( ± [\d.e+-]+)?$/;
   const cell = (value) => {
-    const text = value == null || Number.isNaN(value) ? "" : plain(value);
-    return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+    let text = value == null || Number.isNaN(value) ? "" : String(value);
+    // A spreadsheet would take such a name for a formula, and a formula can ask for an address.
+    if (/^[=+\-@\t\r]./.test(text) && !NUMBER.test(text)) text = `'${text}`;
+    return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   };
   const axisOf = (layout, trace, letter) => layout[(trace[`${letter}axis`] || letter).replace(letter, `${letter}axis`)] || {};
   const panelOf = (layout, trace) => {
@@ -173,7 +179,8 @@
         rows.push([...start, x.length ? x[k] : k, y[k], Array.isArray(text) ? text[k] : ""]);
       }
     }
-    return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+    const shown = (value) => cell(typeof value === "string" ? plain(value) : value);
+    return rows.map((row) => row.map(shown).join(",")).join("\n") + "\n";
   };
   const offer = (name, text) => {
     const link = document.createElement("a");
@@ -277,13 +284,13 @@
       const state = { x: one.logarithmic.includes("x"), y: one.logarithmic.includes("y") };
       const figure = () => ({
         data: one.curves.map((curve) => ({
-          type: "scatter", mode: curve.points ? "markers" : "lines", name: curve.name, x: curve.x, y: curve.y,
-          hovertemplate: `${curve.name}<br>%{x}: %{y:.6g}<extra></extra>`,
+          type: "scatter", mode: curve.points ? "markers" : "lines", name: literal(curve.name), x: curve.x, y: curve.y,
+          hovertemplate: `${literal(curve.name)}<br>%{x}: %{y:.6g}<extra></extra>`,
         })),
         layout: {
-          height: 300, margin: { l: 60, r: 10, t: 50, b: 45 }, title: { text: one.title, font: { size: 13 }, x: 0, xanchor: "left", xref: "container" },
-          xaxis: { title: { text: one.x }, type: state.x ? "log" : "linear" },
-          yaxis: { title: { text: one.y }, type: state.y ? "log" : "linear", exponentformat: "power" },
+          height: 300, margin: { l: 60, r: 10, t: 50, b: 45 }, title: { text: literal(one.title), font: { size: 13 }, x: 0, xanchor: "left", xref: "container" },
+          xaxis: { title: { text: literal(one.x) }, type: state.x ? "log" : "linear" },
+          yaxis: { title: { text: literal(one.y) }, type: state.y ? "log" : "linear", exponentformat: "power" },
           legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 1, xanchor: "right" },
         },
       });

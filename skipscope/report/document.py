@@ -1,0 +1,73 @@
+"""What all our HTML documents have in common: escaping, and a policy under which nothing runs but our own scripts.
+
+A run folder may come from anybody, and names of units, networks, datasets and claims are in it. They are text
+everywhere: the templates escape them, JSON inside a page cannot end its element, and should something slip through, the
+policy lets no script run that is not one of ours, to the letter, and no request leave the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+FOLDER = "skipscope.report"
+
+
+def rendered(template: str, scripts: Mapping[str, str], *, files: bool = False, **content: Any) -> str:
+    """A template with its content. scripts: those that may run. files: scripts beside the page may run too."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader(FOLDER, "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["json"] = lambda value: Markup(_embedded(value))
+    code = {name: Markup(text) for name, text in scripts.items()}
+    policy = policy_for(scripts.values(), files=files)
+    return environment.get_template(template).render(**content, **code, policy=policy)
+
+
+def source(name: str) -> str:
+    """A file of the templates' folder as it is."""
+    from importlib.resources import files
+
+    return files(FOLDER).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def policy_for(scripts: Iterable[str], *, files: bool = False) -> str:
+    allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts]
+    if files:  # a page from disk has no origin of its own in some browsers
+        allowed += ["'self'", "file:"]
+    return (
+        f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "font-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def drawn(figure: Any) -> dict[str, Any]:
+    """A Plotly figure as JSON gives it back."""
+    return json.loads(figure.to_json())
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """For each name one that is safe as a file's, no two of them the same."""
+    found: dict[str, str] = {}
+    for name in names:
+        base = re.sub(r"[^\w.-]+", "-", name)[:100].strip("-.") or "figure"
+        found[name] = next(
+            one for k in range(1, len(found) + 2) if (one := f"{base}-{k}" if k > 1 else base) not in found.values()
+        )
+    return found
+
+
+def _embedded(value: Any) -> str:
+    """JSON that cannot end the element that it stands in."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -1,0 +1,5 @@
+"use strict";
+(() => {
+  const { data, layout } = JSON.parse(document.getElementById("content").textContent);
+  Plotly.newPlot(document.getElementById("figure"), data, layout, { displaylogo: false, responsive: true });
+})();
