@@ -92,6 +92,40 @@ def test_out_writes_the_same_document_and_leaves_nothing_beside_it(
     assert "units.json" in err
 
 
+NORMED = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return x + torch.relu(self.norm(self.linear(x)))
+
+def net():
+    return nn.Sequential(Block(), Block()), torch.randn(8, 4)
+"""
+
+
+def test_inspect_says_in_its_first_line_that_batch_norms_have_never_seen_data(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("normed.py").write_text(NORMED)
+    code, out, _ = command("inspect", "normed.py:net", "--budget", "1s", "--out", "plain")
+    assert code == 0
+    assert "2 of 2 batch norms have never seen data" in out.splitlines()[0]
+    assert '<p class="lead">2 of 2 batch norms have never seen data' in Path("plain/report.html").read_text()
+    code, out, _ = command("inspect", "normed.py:net", "--budget", "1s", "--out", "calibrated", "--calibrate", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert next(iter(document)) == "notes"
+    (note,) = document["notes"]
+    assert "have the statistics of the traced batch (8 samples)" in note
+
+
 def test_data_gives_the_batch(command: Command, factory: Path) -> None:
     code, out, _ = command("units", f"{factory}:picture", "--data", "digits", "--json")
     assert code == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,17 @@ def matrix():
 
 def without_samples():
     return alone(), {"x": torch.ones(0, WIDTH)}
+
+def without_values():
+    with torch.device("meta"):
+        return with_example()
+
+def partly_without_values():
+    model, x = with_example()
+    return model.append(nn.Linear(2, 2, device="meta")), x
+
+def example_without_values():
+    return alone(), torch.ones(2, WIDTH, device="meta")
 
 def leaves():
     raise SystemExit(7)
@@ -182,11 +195,30 @@ def test_a_factory_without_example_leaves_the_batch_open(factory: Path) -> None:
         ("number", "gave int; expected a torch.nn.Module"),
         ("leaves", "SystemExit: 7"),
         ("without_samples", r"without_samples: expected a batch of one sample or more, got .*\(0, 8\)"),
+        ("without_values", "has weights on the meta device, which have no values to measure"),
+        ("partly_without_values", "has weights on the meta device"),
+        ("example_without_values", "its example is on the meta device and has no values"),
     ],
 )
 def test_a_wrong_factory_is_explained(factory: Path, name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve(f"{factory}:{name}")
+
+
+@pytest.mark.parametrize("samples", [None, 5])
+@pytest.mark.parametrize("name", ["without_samples", "without_values", "example_without_values"])
+def test_it_is_explained_however_many_samples_are_asked_for(factory: Path, name: str, samples: int | None) -> None:
+    with pytest.raises(InputError, match=r"expected a batch|meta device"):
+        resolve(f"{factory}:{name}", samples=samples)
+
+
+def test_the_structure_of_a_model_without_values_can_be_had(factory: Path) -> None:
+    source = resolve(f"{factory}:without_values", weights_needed=False)
+    assert "structure only" in str(source)
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.is_meta
+    with pytest.raises(InputError, match="has weights on the meta device"):
+        resolve(f"{factory}:partly_without_values", weights_needed=False)
 
 
 def test_a_file_that_leaves_is_explained(tmp_path: Path) -> None:
@@ -244,6 +276,87 @@ def test_a_directory_without_weights_says_random(saved: Path, tmp_path: Path) ->
     assert resolve(f"hf:{tmp_path}", input_shape=(4,)).random_weights
 
 
+CODE = {
+    "config.json": """{"model_type": "mine", "auto_map": {
+        "AutoConfig": "configuration_mine.MineConfig", "AutoModel": "modeling_mine.Mine"}}""",
+    "configuration_mine.py": """
+import pathlib
+from transformers import PretrainedConfig
+
+pathlib.Path("PLACE").touch()
+
+class MineConfig(PretrainedConfig):
+    model_type = "mine"
+    vocab_size = 10
+""",
+    "modeling_mine.py": """
+import torch
+from transformers import PreTrainedModel
+from .configuration_mine import MineConfig
+
+class Mine(PreTrainedModel):
+    config_class = MineConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed, self.linear = torch.nn.Embedding(10, 8), torch.nn.Linear(8, 8)
+        self.post_init()
+
+    def forward(self, input_ids):
+        h = self.embed(input_ids)
+        return h + torch.tanh(self.linear(h))
+""",
+}
+
+
+@pytest.fixture
+def with_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory whose model is Python code of its own; where that is run, the file `ran` appears."""
+    import transformers.dynamic_module_utils
+
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody asks at the terminal"))
+    folder = tmp_path / "with_code"
+    folder.mkdir()
+    for name, text in CODE.items():
+        (folder / name).write_text(text.replace("PLACE", str(tmp_path / "ran")))
+    return folder
+
+
+@pytest.mark.parametrize("text", [None, "skip connections"])
+def test_code_of_a_directory_is_not_run_unless_it_is_trusted(with_code: Path, tmp_path: Path, text: str | None) -> None:
+    with pytest.raises(InputError, match=r"needs the Python code that comes with it.*--trust-remote-code") as caught:
+        resolve(f"hf:{with_code}", text=text)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_of_a_directory_is_run_where_it_is_trusted(with_code: Path, tmp_path: Path) -> None:
+    source = resolve(f"hf:{with_code}", trust_remote_code=True)
+    assert (tmp_path / "ran").exists()
+    assert type(source.model).__name__ == "Mine"
+    assert source.model(**source.batch).shape == (2, 16, 8)  # type: ignore[arg-type]
+
+
+def test_code_of_a_tokenizer_is_not_run_either(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is one that transformers knows; only the tokenizer has code of its own."""
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(saved, folder)
+    (folder / "tokenizer.json").unlink()
+    own = {"auto_map": {"AutoTokenizer": ["tokenization_mine.Mine", None]}, "tokenizer_class": "Mine"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(own))
+    (folder / "tokenization_mine.py").write_text(f"import pathlib; pathlib.Path('{tmp_path / 'ran'}').touch()")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody asks at the terminal"))
+    with pytest.raises(InputError, match="needs a tokenizer"):
+        resolve(f"hf:{folder}", text="skip connections")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_of_others_is_not_asked_for(factory: Path) -> None:
+    with pytest.raises(InputError, match="--trust-remote-code is for an hf: model"):
+        resolve(f"{factory}:alone", trust_remote_code=True)
+
+
 def test_an_empty_directory_is_explained(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="save_pretrained"):
         resolve(f"hf:{tmp_path}")
@@ -290,6 +403,53 @@ def test_inputs_follow_the_configuration(name: str, inputs: dict[str, tuple[int,
 
 
 # ---- memory
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("skipscope:resnet8-digits", {"input_shape": (1, 100_000, 100_000)}),
+        ("skipscope:resnet8-digits", {"samples": 10**30}),
+        ("torchvision:resnet18", {"samples": 100_000_000}),
+        ("hf:gpt2", {"samples": 10**12}),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_before_they_are_drawn(spec: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^inputs of .* need .* GiB, and cpu has .* GiB free; take fewer samples"):
+        resolve(spec, **options)
+
+
+class Table(nn.Module):
+    """A small batch makes a large table, as attention does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ (x.mT @ x).softmax(-1)
+
+
+def test_inputs_at_which_no_pass_fits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 2**30)
+    model = nn.Sequential(nn.BatchNorm1d(2), Table())
+    memory.require_forward_room(model, torch.zeros(2, 2, 8_000), "a table")
+    with pytest.raises(InputError, match=r"a table needs 3\.\d GiB for .* at these inputs, and cpu has 1\.0 GiB free"):
+        memory.require_forward_room(model, torch.zeros(2, 2, 14_500), "a table")
+    assert model.training
+
+
+def test_a_forward_that_looks_at_values_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Looks(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ x.mT if x.sum() > 0 else x
+
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 1)
+    memory.require_forward_room(Looks(), torch.zeros(1000, 1000), "it")
+
+
+def test_the_estimate_is_a_lower_bound() -> None:
+    """Of one operation of the largest layer: its input and its output, with a tensor that is changed in place once."""
+    largest = memory._Largest()
+    with largest, torch.device("meta"):
+        nn.Sequential(nn.Conv2d(3, 8, 1, bias=False), nn.ReLU(inplace=True))(torch.zeros(1, 3, 100, 100))
+    assert largest.bytes == 4 * (3 + 8) * 100 * 100 + 4 * 3 * 8
 
 
 def test_a_large_model_stays_unallocated_when_its_values_are_not_needed() -> None:

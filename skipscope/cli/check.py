@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from skipscope.cli.options import (
+from skipscope.cli.beforehand import require_folder
     Data,
     Device,
     Dtype,
@@ -19,6 +20,7 @@ from skipscope.cli.options import (
     Samples,
     Seed,
     Weights,
+    TrustRemoteCode,
     document,
     source_of,
 )
@@ -39,6 +41,7 @@ def check(
     no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if it is not expected to train.")] = False,
     out: Out = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
     """Will it train? A check of the initial weights, without training.
@@ -49,6 +52,7 @@ def check(
         model,
         weights,
         data,
+    require_folder(out)
         input_shape,
         None,
         device,
@@ -61,6 +65,7 @@ def check(
     with talk.step("checking"):
         from skipscope.check import check as forecast_of
 
+        trust_remote_code=trust_remote_code,
         forecast = forecast_of(source.model, source.batch, seed=seed, units=not no_units)
     written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **forecast.to_dict()})
     if out is not None:

@@ -25,7 +25,6 @@ SOURCES = {
 }
 DEPTHS = (8, 14, 20, 32, 56, 110)  # usual ones; any 6 n + 2 is a depth
 DEVICES = ("cpu", "cuda", "cuda:0", "cuda:1", "mps")
-DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 Offered = list[tuple[str, str]]  # value and explanation
 

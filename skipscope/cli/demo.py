@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from skipscope.cli.beforehand import require_run_folder
 from skipscope.cli.options import Json, document, say_where
 from skipscope.cli.talk import command, stopped_by_hand, talk
 
@@ -23,6 +24,7 @@ def demo(
 
     Example: skipscope demo --out skipscope-demo
     """
+    require_run_folder(out)
     with talk.loading():
         import torch  # noqa: F401  # here, where it is seen to take its time
 

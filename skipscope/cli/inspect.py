@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from skipscope.cli.beforehand import require_run_folder
 from skipscope.cli.options import (
     Data,
     Device,
@@ -16,9 +17,9 @@ from skipscope.cli.options import (
     Model,
     Named,
     Normalise,
-    Samples,
     Seed,
     Text,
+    TrustRemoteCode,
     Weights,
     document,
     folder_name,
@@ -26,6 +27,8 @@ from skipscope.cli.options import (
     source_of,
 )
 from skipscope.cli.talk import command, stopped_by_hand, talk
+from skipscope.errors import InputError
+from skipscope.inspection.duration import seconds_in
 
 
 @command
@@ -36,11 +39,19 @@ def inspect(
     normalise: Normalise = "default",
     input_shape: InputShape = None,
     text: Text = None,
-    samples: Samples = 2,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many inputs to measure at; 2, or the example of a factory as it is."),
+    ] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long to measure: 90s, 5m, 1h.")] = "5m",
     device: Device = "cpu",
     dtype: Dtype = None,
     named: Named = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Batch norms that have never seen data get the statistics of the batch."),
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; by default a new one under runs/.")
@@ -51,15 +62,8 @@ def inspect(
 
     Example: skipscope inspect torchvision:resnet18 --input-shape 3,64,64 --budget 2m
     """
-    with talk.loading():
-        from skipscope.inspection.duration import seconds_in
-        from skipscope.inspection.inspecting import require_units, steps
-        from skipscope.inspection.result import WHAT, leave_out, load
-        from skipscope.report import write_report
-        from skipscope.runs import RunFolder
-        from skipscope.trace import trace
-
-    seconds = seconds_in(budget)
+    seconds, modules = seconds_in(budget), names_in(named)
+    require_run_folder(out)
     source = source_of(
         model,
         weights,
@@ -72,17 +76,28 @@ def inspect(
         weights_needed=True,
         samples=samples,
         normalise=normalise,
+        trust_remote_code=trust_remote_code,
     )
-    talk.say(str(source))
+    with talk.loading():
+        from skipscope.inspection.inspecting import require_units, steps
+        from skipscope.inspection.result import WHAT, leave_out, load
+        from skipscope.models.recipe import BATCH_SIZE
+        from skipscope.report import write_report
+        from skipscope.runs import RunFolder
+        from skipscope.trace import trace
+
+    if source.lacking:
+        raise InputError(f"--samples {samples}: {source.lacking}; let its example have as many, or leave --samples out")
     folder = out or _new_folder(model)
     with talk.step("tracing"):
-        trunk = trace(source.model, source.batch, units=names_in(named))
+        trunk = trace(source.model, source.batch, units=modules, calibrate=calibrate)
     require_units(trunk)
+    talk.say(str(source))
     parameters = {
         "source": {
             "model": model,
             **source.to_dict(),
-            **_inputs(model, weights, data, normalise, input_shape, text, samples, dtype),
+            **_inputs(source.inputs, weights, data, normalise, input_shape, text, samples or BATCH_SIZE, dtype),
         },
         "budget": seconds,
         "trunk": trunk.to_dict(),
@@ -103,14 +118,14 @@ def inspect(
     if as_json:
         # Without the singular values themselves, which are in data/spectra.nc.
         numbers = {name: data.drop_dims("index", errors="ignore").to_dict() for name, data in result.datasets.items()}
-        talk.result(document({"folder": str(run.path), "run": run.record, "measured": numbers}))
+        talk.result(document({"notes": result.notes, "folder": str(run.path), "run": run.record, "measured": numbers}))
     else:
-        talk.result(f"{source}\n\n{trunk}\n\n{result}")
+        talk.result(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}")
     talk.say(f"wrote {report}")
 
 
 def _inputs(
-    model: str,
+    own: str,
     weights: Path | None,
     data: str | None,
     normalise: str,
@@ -129,8 +144,7 @@ def _inputs(
     elif input_shape is not None:
         words = f"{samples} random inputs of shape {input_shape}"
     else:
-        own = ".py:" in model  # such a factory gives an example, or --input-shape must be there
-        words = "the example that its factory gives" if own else f"{samples} random inputs of the model's usual shape"
+        words = own or f"{samples} random inputs of the model's usual shape"
     return {
         "input": words,
         "normalise": normalise if data is not None else None,

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipscope.cli.completion import DEVICES, DTYPES, complete_model, one_of
+from skipscope.cli.beforehand import require_data, require_device
+from skipscope.cli.completion import DEVICES, complete_model, one_of
 from skipscope.cli.talk import talk
 from skipscope.data.specs import NAMES, NORMALISATIONS
 from skipscope.errors import InputError
+from skipscope.models.request import (
+    DTYPES,
+    require_dtype,
+    require_model,
+    require_text,
+    require_trust,
+    require_weights,
+)
 
 if TYPE_CHECKING:
     from skipscope.models import Source
@@ -57,6 +66,9 @@ Named = Annotated[
         "--units", metavar="NAME,...", help="Modules that are residual units, where the model cannot be exported."
     ),
 ]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf: directory comes with.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
 
 
@@ -72,7 +84,12 @@ def folder_name(text: str) -> str:
 
 
 def names_in(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"--units '{text}': expected paths of modules with commas, such as blocks.0,blocks.1")
+    return names
 
 
 def source_of(
@@ -85,9 +102,19 @@ def source_of(
     dtype: str | None,
     seed: int,
     weights_needed: bool,
-    samples: int = 2,
+    samples: int | None = None,
     normalise: str = "default",
+    trust_remote_code: bool = False,
 ) -> Source:
+    """Everything that can be seen to be wrong is refused before torch is loaded."""
+    require_model(model)
+    require_trust(model, trust_remote_code)
+    if weights is not None:
+        require_weights(weights)
+    if dtype is not None:
+        require_dtype(dtype)
+    require_device(device)
+    require_data(data, normalise)
     given = [
         name
         for name, value in (("--data", data), ("--input-shape", input_shape), ("--text", text))
@@ -95,17 +122,19 @@ def source_of(
     ]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} both say what the input is; give one of them")
+    if text is not None:
+        require_text(model)
     shape = None if input_shape is None else _shape(input_shape)
-    # Imported after the cheap checks: they bring torch with them.
     with talk.loading():
         from skipscope.data import load
         from skipscope.models import resolve
+        from skipscope.models.recipe import BATCH_SIZE
 
     say_where(device)
     batch = None
     if data is not None:
         with talk.step(f"reading {data}"):
-            batch = load(data, normalise=normalise).test_batch(samples, seed)
+            batch = load(data, normalise=normalise).test_batch(samples or BATCH_SIZE, seed)
     with talk.step(f"building {model}"):
         source = resolve(
             model,
@@ -116,7 +145,8 @@ def source_of(
             dtype=dtype,
             seed=seed,
             weights_needed=weights_needed,
-            samples=samples,
+            samples=samples if batch is None else None,
+            trust_remote_code=trust_remote_code,
         )
     if batch is not None:
         source = source.with_batch(batch)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from skipscope.cli.beforehand import require_file_place, require_runs
 from skipscope.cli.options import Json, document
 from skipscope.cli.talk import command, talk
 
@@ -30,6 +31,8 @@ def report(
 
     Example: skipscope report runs/D.law-quick runs/D.law-full --out law.html --open
     """
+    require_runs(runs)
+    require_file_place(out)
     with talk.loading():
         from skipscope.report import write_page, write_report
 

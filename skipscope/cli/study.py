@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skipscope.cli.beforehand import require_data, require_device, require_run_folder, require_runs, require_studies
 from skipscope.cli.completion import PRESETS, complete_study, one_of
 from skipscope.cli.options import Device, Json, document, say_where
 from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
@@ -54,6 +55,7 @@ def list_studies(
 
     Example: skipscope study list runs/D.law-quick
     """
+    require_runs(runs or [])
     with talk.loading():
         from skipscope.studies import CLAIMS, STUDIES
 
@@ -78,6 +80,7 @@ def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
     import dataclasses
 
     _require_preset(preset)
+    require_studies(id)
     with talk.loading():
         from skipscope.studies import find
         from skipscope.studies.registry import claims_of
@@ -124,6 +127,10 @@ def run(
     """
     settings = _changes(changes or [], weights, data)
     _require_preset(preset)
+    require_studies(id)
+    require_device(device)
+    require_data(data)
+    require_run_folder(out)
     with talk.loading():
         from skipscope.numerics import usable_device
         from skipscope.report import write_report

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from skipscope.cli.beforehand import require_data, require_device, require_run_folder
 from skipscope.cli.completion import complete_network, one_of
 from skipscope.cli.options import Device, Json, Normalise, document, folder_name, say_where
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.data.specs import AUGMENTATIONS, NAMES
 from skipscope.errors import InputError
-from skipscope.training.settings import PRECISIONS, SCHEDULES
+from skipscope.models.names import parse
+from skipscope.training.settings import PRECISIONS, SCHEDULES, Settings
 
 
 @command
@@ -56,19 +58,11 @@ def train(
     """
     import dataclasses
 
-    with talk.loading():
-        from skipscope.data import load
-        from skipscope.models import names
-        from skipscope.numerics import usable_device
-        from skipscope.report import write_report
-        from skipscope.runs import RunFolder
-        from skipscope.training import Settings
-        from skipscope.training.networks import Network, help_training, train_into
-        from skipscope.training.processes import launched
-
-    # Everything that can be wrong is found out before there is a folder.
-    names.parse(model)
-    usable_device(device)
+    # Everything that can be wrong is found out before there is a folder, and most of it before torch is loaded.
+    parse(model)
+    require_device(device)
+    require_data(data, normalise)
+    require_run_folder(out)
     settings = Settings(
         epochs=epochs,
         batch=batch,
@@ -83,6 +77,15 @@ def train(
         precision=precision,
         seed=seed,
     )
+    with talk.loading():
+        from skipscope.data import load
+        from skipscope.numerics import usable_device
+        from skipscope.report import write_report
+        from skipscope.runs import RunFolder
+        from skipscope.training.networks import Network, help_training, train_into
+        from skipscope.training.processes import launched
+
+    usable_device(device)
     say_where(device)
     with talk.step(f"reading {data}"):
         found = load(data, normalise=normalise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skipscope.cli.beforehand import require_folder
 from skipscope.cli.options import (
     Data,
     Device,
@@ -13,6 +14,7 @@ from skipscope.cli.options import (
     Out,
     Seed,
     Text,
+    TrustRemoteCode,
     Weights,
     document,
     names_in,
@@ -31,6 +33,7 @@ def units(
     device: Device = "cpu",
     dtype: Dtype = None,
     named: Named = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Seed = 0,
     out: Out = None,
     as_json: Json = False,
@@ -39,11 +42,24 @@ def units(
 
     Example: skipscope units torchvision:resnet18 --input-shape 3,64,64
     """
-    source = source_of(model, weights, data, input_shape, text, device, dtype, seed, weights_needed=False)
+    require_folder(out)
+    modules = names_in(named)
+    source = source_of(
+        model,
+        weights,
+        data,
+        input_shape,
+        text,
+        device,
+        dtype,
+        seed,
+        weights_needed=False,
+        trust_remote_code=trust_remote_code,
+    )
     with talk.step("tracing"):
         from skipscope.trace import trace
 
-        trunk = trace(source.model, source.batch, units=names_in(named))
+        trunk = trace(source.model, source.batch, units=modules)
     written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **trunk.to_dict()})
     if out is not None:
         from skipscope.runs import write_whole

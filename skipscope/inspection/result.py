@@ -78,9 +78,13 @@ class Result:
 
     def __str__(self) -> str:
         """Notes come first: nobody is to read the numbers without them."""
-        notes = [f"note: {note}" for note in self.notes]
+        return "\n\n".join(["\n".join(f"note: {note}" for note in self.notes), self.numbers]).strip()
+
+    @property
+    def numbers(self) -> str:
+        """The tables and what was left out, as text."""
         left_out = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
-        return "\n\n".join(["\n".join(notes), *map(str, self.tables), "\n".join(left_out)]).strip()
+        return "\n\n".join([*map(str, self.tables), "\n".join(left_out)]).strip()
 
 
 def leave_out(run: RunFolder, left_out: Mapping[str, str]) -> None:

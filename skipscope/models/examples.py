@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.models.memory import require_input_room
 from skipscope.models.recipe import Batch
 
 EXAMPLE = "the example that its factory gives"
@@ -86,6 +87,7 @@ def _independent(tensor: Tensor) -> bool:
 def _drawn(tensor: Tensor, wanted: int) -> Tensor:
     if _alike(tensor):
         return tensor[:1].expand(wanted, *tensor.shape[1:]).clone()
+    require_input_room((wanted, *tensor.shape[1:]), torch.int64)
     places = torch.randint(tensor.numel(), (wanted, *tensor.shape[1:]), device="cpu")
     return tensor.flatten()[places.to(tensor.device)]
 

@@ -15,14 +15,14 @@ from torch import nn
 
 from skipscope.errors import InputError
 from skipscope.models.memory import ALLOCATE_AT_MOST, size_of
-from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text, there
+from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
+from skipscope.models.request import require_model
 
 
 def factory_recipe(file: str, name: str) -> Recipe:
     """The factory is called here: only the call tells whether an example input comes with the module."""
+    require_model(f"{file}:{name}")
     path = Path(file)
-    if not there(path.is_file):
-        raise InputError(f"no file {file}; MODEL file.py:factory names a Python file and a function in it")
     with _beside(path):
         module = _executed(path)
         if not name or not hasattr(module, name):

@@ -2,6 +2,9 @@
 
 A model type (`gpt2`, `llama`, ...) gives that type's default configuration with random weights; some defaults are
 huge, which is why a recipe has a skeleton.
+
+A directory may come with Python code of its own. It is run only where the user says so: transformers is told yes or no
+everywhere, because it would ask at the terminal otherwise.
 """
 
 from __future__ import annotations
@@ -11,27 +14,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, there, unknown_name
+from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, random_tokens, unknown_name
+from skipscope.models.request import there
 
 TOKENS = 16
 IMAGE_SIDE = 224  # for networks whose configuration leaves the image's size open
 WEIGHT_FILES = ("*.safetensors", "*.bin")
 
 
-def huggingface_recipe(name: str) -> Recipe:
+def huggingface_recipe(name: str, trust_remote_code: bool = False) -> Recipe:
+    """trust_remote_code: run the Python code that a directory comes with, where it has some."""
     transformers = _transformers()
+    trusted = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     directory = Path(name)
     if there(directory.is_dir):
-        return _saved(transformers, name, has_weights=any(any(directory.glob(pattern)) for pattern in WEIGHT_FILES))
+        has_weights = any(any(directory.glob(pattern)) for pattern in WEIGHT_FILES)
+        return _saved(transformers, name, trusted, has_weights)
     if name in transformers.CONFIG_MAPPING:
         config = transformers.CONFIG_MAPPING[name]()
-        return _recipe(transformers, f"Hugging Face {name} (default configuration)", name, config)
+        return _recipe(transformers, f"Hugging Face {name} (default configuration)", name, config, trusted)
     if "/" in name and not directory.is_absolute():
-        return _saved(transformers, name, has_weights=True)
+        return _saved(transformers, name, trusted, has_weights=True)
     raise unknown_name("Hugging Face", name, transformers.CONFIG_MAPPING)
 
 
@@ -47,30 +53,37 @@ def _transformers() -> Any:
     return transformers
 
 
-def _saved(transformers: Any, name: str, has_weights: bool) -> Recipe:
+def _saved(transformers: Any, name: str, trusted: dict[str, bool], has_weights: bool) -> Recipe:
     """A directory, or a repository that the local cache holds."""
-    config = _offline(name, lambda: transformers.AutoConfig.from_pretrained(name, local_files_only=True))
+    config = _offline(name, lambda: transformers.AutoConfig.from_pretrained(name, **trusted))
 
     def trained() -> nn.Module:
-        return _offline(name, lambda: transformers.AutoModel.from_pretrained(name, local_files_only=True).eval())
+        return _offline(name, lambda: transformers.AutoModel.from_pretrained(name, **trusted).eval())
 
-    return _recipe(transformers, f"Hugging Face {name}", name, config, trained if has_weights else None)
+    return _recipe(transformers, f"Hugging Face {name}", name, config, trusted, trained if has_weights else None)
 
 
 def _recipe(
-    transformers: Any, description: str, name: str, config: Any, trained: Callable[[], nn.Module] | None = None
+    transformers: Any,
+    description: str,
+    name: str,
+    config: Any,
+    trusted: dict[str, bool],
+    trained: Callable[[], nn.Module] | None = None,
 ) -> Recipe:
     def untrained() -> nn.Module:
         try:
-            return transformers.AutoModel.from_config(config).eval()
+            own_code = trusted["trust_remote_code"]
+            return transformers.AutoModel.from_config(config, trust_remote_code=own_code).eval()
         except ValueError as error:
+            _refuse_own_code(name, error)
             raise InputError(
                 f"hf:{name} has no single model that can be built from its configuration: {error}"
             ) from error
 
     def example(model: nn.Module, wish: Wish) -> Batch:
         if wish.text is not None:
-            ids = _tokens(transformers, name, config, wish.text)
+            ids = _tokens(transformers, name, config, trusted, wish.text)
             return _language_inputs(config, ids)
         return _example(model, config, wish, name)
 
@@ -81,10 +94,20 @@ def _recipe(
     )
 
 
+def _refuse_own_code(name: str, error: Exception) -> None:
+    """Where transformers stopped because the directory's own code was not trusted."""
+    if "trust_remote_code" in str(error):
+        raise InputError(
+            f"hf:{name} needs the Python code that comes with it, which is not run unless you say so: read it, and "
+            "give --trust-remote-code if you trust it"
+        ) from error
+
+
 def _offline(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (OSError, ValueError, KeyError, ImportError) as error:
+        _refuse_own_code(name, error)
         absent = isinstance(error, OSError) and not there(Path(name).is_dir)
         reason = "no such directory, and not in the local cache" if absent else str(error).strip().split("\n")[0]
         raise InputError(
@@ -115,17 +138,18 @@ def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:
 
 def _random_tokens(config: Any, vocabulary: int, count: int, samples: int) -> Tensor:
     _check_length(config, count)
-    ids = torch.randint(vocabulary, (samples, count))
+    ids = random_tokens(vocabulary, count, samples)
     padding = getattr(config, "pad_token_id", None)
     if padding is not None:  # padding embeds to zero, where norms are singular
         ids[ids == padding] = (padding + 1) % vocabulary
     return ids
 
 
-def _tokens(transformers: Any, name: str, config: Any, text: str) -> Tensor:
+def _tokens(transformers: Any, name: str, config: Any, trusted: dict[str, bool], text: str) -> Tensor:
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **trusted)
     except (OSError, ValueError, KeyError, ImportError) as error:
+        _refuse_own_code(name, error)
         raise InputError(
             f"--text needs a tokenizer, and hf:{name} has none here; give a directory that holds the model's tokenizer "
             "files, or use --input-shape COUNT for random tokens"

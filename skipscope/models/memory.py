@@ -1,16 +1,24 @@
-"""Does a model fit? Answered before it is built, on a copy on the meta device that allocates nothing."""
+"""Do a model and its inputs fit? Answered before they are made, on the meta device, which allocates nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from skipscope.errors import InputError
 from skipscope.linear.memory import known_free_bytes
+from skipscope.trace.inputs import Inputs
+from skipscope.trace.undisturbed import undisturbed
 
 GIB = 2**30
+MOST = 2**62  # bytes that no allocator is asked for, where the system does not tell what is free
+SMALL_BATCH = 2**16  # bytes; below this, nothing that a network makes of a batch is too large
 ALLOCATE_AT_MOST = GIB  # above this, a model whose values are not needed stays on the meta device
 
 
@@ -26,6 +34,78 @@ def on_meta(build: Callable[[], nn.Module]) -> nn.Module | None:
 def size_of(model: nn.Module) -> int:
     """Bytes of all weights and buffers."""
     return sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
+
+
+def require_input_room(shape: Sequence[int], dtype: torch.dtype) -> None:
+    """Refuse a batch of random inputs that does not fit, before it is drawn."""
+    size = math.prod(shape) * dtype.itemsize
+    free = known_free_bytes(torch.device("cpu"))
+    if size > (MOST if free is None else free):
+        has = "" if free is None else f", and cpu has {free / GIB:.1f} GiB free"
+        raise InputError(
+            f"inputs of {' x '.join(map(str, shape))} need {size / GIB:.1f} GiB{has}; "
+            "take fewer samples, or a smaller --input-shape"
+        )
+
+
+def require_forward_room(model: nn.Module, batch: Any, description: str) -> None:
+    """Refuse a batch at which no pass can fit: the inputs and outputs of one operation are in memory together.
+
+    A lower bound of what a pass takes, from one on the meta device; without an answer where that fails, as where a
+    forward looks at values.
+    """
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
+    leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    free = None if device.type == "meta" else known_free_bytes(device)
+    if free is None or sum(leaf.numel() * leaf.element_size() for leaf in leaves) < SMALL_BATCH:
+        return
+    largest = _Largest()
+    without_values = {name: tensor.to("meta") for name, tensor in tensors.items()}
+    moved = pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), batch)
+    try:
+        inputs = Inputs.of(model, moved)
+        with undisturbed(model), largest:
+            torch.func.functional_call(model, without_values, inputs.args, inputs.kwargs)
+    except Exception:  # what is wrong with the model or the batch is said where it is run with values
+        return
+    if largest.bytes > free:
+        raise InputError(
+            f"{description} needs {largest.bytes / GIB:.1f} GiB for {largest.operation} at these inputs, and "
+            f"{device.type} has {free / GIB:.1f} GiB free; take fewer samples, or a smaller --input-shape"
+        )
+
+
+def of_size(batch: Any, samples: int) -> Any:
+    """A batch of another size, without values."""
+
+    def sized(tensor: Tensor) -> Tensor:
+        shape = (samples, *tensor.shape[1:]) if tensor.dim() else ()
+        require_input_room(shape or (1,), tensor.dtype)
+        return torch.empty(shape, dtype=tensor.dtype, device="meta")
+
+    return pytree.tree_map_only(Tensor, sized, batch)
+
+
+def on_meta_device(model: nn.Module) -> bool:
+    """Whether some of its weights or buffers have no values."""
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+class _Largest(TorchDispatchMode):
+    """The operation with the most bytes in its inputs and outputs; tensors that share their memory count once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.operation = 0, ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs, found)) if isinstance(leaf, Tensor)]
+        storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+        if (size := sum(storages.values())) > self.bytes:
+            self.bytes, self.operation = size, str(func.overloadpacket).removeprefix("aten.")
+        return found
 
 
 def require_room(size: int, device: torch.device, description: str, what: str = "its weights") -> None:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
+from skipscope.models.memory import require_input_room
+from skipscope.models.request import no_text
 
 BATCH_SIZE = 2  # a batch of one would specialise an exported graph
 
@@ -46,22 +48,18 @@ class Recipe:
 
 def random_images(shape: Sequence[int], samples: int = BATCH_SIZE) -> Tensor:
     """Standard normal numbers: what a normalised image looks like to a network."""
+    require_input_room((samples, *shape), torch.get_default_dtype())
     return torch.randn(samples, *shape)
 
 
-def there(asked: Callable[[], bool]) -> bool:
-    """`path.is_file` or `path.is_dir`; what no file system takes as a name is not there."""
-    try:
-        return asked()
-    except (OSError, ValueError):
-        return False
+def random_tokens(vocabulary: int, count: int, samples: int = BATCH_SIZE) -> Tensor:
+    require_input_room((samples, count), torch.int64)
+    return torch.randint(vocabulary, (samples, count))
 
 
 def refuse_text(wish: Wish, description: str) -> None:
     if wish.text is not None:
-        raise InputError(
-            f"--text needs a Hugging Face language model (hf:DIRECTORY with a tokenizer), not {description}"
-        )
+        raise no_text(description)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -21,20 +21,32 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.models.examples import EXAMPLE, Sized, sized
 from skipscope.models.factory import factory_recipe
 from skipscope.models.huggingface import huggingface_recipe
 from skipscope.models.libraries import timm_recipe, torchvision_recipe
-from skipscope.models.memory import ALLOCATE_AT_MOST, GIB, on_meta, require_room, size_of
+from skipscope.models.memory import (
+    ALLOCATE_AT_MOST,
+    GIB,
+    of_size,
+    on_meta,
+    on_meta_device,
+    require_forward_room,
+    require_room,
+    size_of,
+)
 from skipscope.models.own import skipscope_recipe
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish
-from skipscope.models.weights import load_weights, require_file
+from skipscope.models.request import read_model, require_dtype, require_trust, require_weights
+from skipscope.models.weights import load_weights
 from skipscope.numerics import seed_of, usable_device
+
+MANY = 1000  # samples; fewer are drawn at once
 
 RECIPES: dict[str, Callable[[str], Recipe]] = {
     "skipscope": skipscope_recipe,
     "torchvision": torchvision_recipe,
     "timm": timm_recipe,
-    "hf": huggingface_recipe,
 }
 
 
@@ -47,6 +59,8 @@ class Source:
     description: str
     weights: str  # where the weights come from, in words
     random_weights: bool  # true where they are known to be random
+    inputs: str = ""  # what the samples of a user's own example are, in words
+    lacking: str = ""  # why there are fewer of them than were asked for
 
     def __str__(self) -> str:
         return f"{self.description}, {self.weights}"
@@ -56,13 +70,9 @@ class Source:
 
     def with_batch(self, batch: Batch) -> Source:
         """The same model with another batch, moved to the model's device and dtype."""
-        for tensor in pytree.tree_leaves(batch):
-            if isinstance(tensor, Tensor) and tensor.dim() and not len(tensor):
-                raise InputError(
-                    f"{self.description}: expected a batch of one sample or more, got a tensor of shape "
-                    f"{tuple(tensor.shape)}"
-                )
-        return dataclasses.replace(self, batch=_moved(batch, self.model))
+        _require_values(batch, self)
+        require_forward_room(self.model, batch, self.description)
+        return dataclasses.replace(self, batch=_moved(batch, self.model), inputs="", lacking="")
 
 
 def resolve(
@@ -75,38 +85,48 @@ def resolve(
     dtype: str | None = None,
     seed: int = 0,
     weights_needed: bool = True,
-    samples: int = BATCH_SIZE,
+    samples: int | None = None,
+    trust_remote_code: bool = False,
 ) -> Source:
     """Build the model that `spec` names, with an example batch.
+
+    samples: of the batch; None for the user's own example as it is, or as many as an export needs. trust_remote_code:
+    run the Python code that an hf: directory comes with.
 
     Where only the structure is wanted (`weights_needed=False`), a large model stays on the meta device and its
     batch with it: nothing is allocated.
     """
     home, kind = usable_device(device), _dtype(dtype)
+    require_trust(spec, trust_remote_code)
     if weights is not None:
-        require_file(weights)
+        require_weights(weights)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # Libraries warn about their own defaults here; the user chose none of them.
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        recipe = _recipe(spec)
+        recipe = _recipe(spec, trust_remote_code)
         source = _built(recipe, weights, home, kind, weights_needed)
+        wish = Wish(input_shape, text, BATCH_SIZE if samples is None else samples)
+        if wish.samples > MANY:  # drawing them takes its time
+            few = recipe.example(source.model, dataclasses.replace(wish, samples=BATCH_SIZE))
+            require_forward_room(source.model, of_size(few, wish.samples), recipe.description)
         # The batch does not depend on how the weights were drawn, and has other numbers than they have.
         torch.manual_seed(seed_of("input", seed))
-        batch = recipe.example(source.model, Wish(input_shape, text, samples))
-    return source if batch is None else source.with_batch(batch)
+        batch = recipe.example(source.model, wish)
+        if batch is None:
+            return source
+        if recipe.again is None or input_shape is not None:
+            return source.with_batch(batch)
+        _require_values(batch, source)
+        own = Sized(batch, EXAMPLE) if samples is None else sized(batch, samples, recipe.again)
+    return dataclasses.replace(source.with_batch(own.batch), inputs=own.words, lacking=own.lacking)
 
 
-def _recipe(spec: str) -> Recipe:
-    prefix, colon, name = spec.partition(":")
-    if prefix in RECIPES and name:
-        return RECIPES[prefix](name)
-    file, _, factory = spec.rpartition(":")
-    if file.endswith(".py"):
-        return factory_recipe(file, factory)
-    known = ", ".join(f"{known}:NAME" for known in RECIPES)
-    what = f"unknown prefix '{prefix}:' in" if colon and prefix not in RECIPES else "cannot read"
-    raise InputError(f"{what} MODEL '{spec}'; expected {known} or file.py:factory, for example torchvision:resnet18")
+def _recipe(spec: str, trust_remote_code: bool) -> Recipe:
+    source, name = read_model(spec)
+    if source == "hf":
+        return huggingface_recipe(name, trust_remote_code)
+    return RECIPES[source](name) if source in RECIPES else factory_recipe(source, name)
 
 
 def _built(
@@ -123,10 +143,31 @@ def _built(
             require_room(size, device, recipe.description)
     model = recipe.build()
     said, random_weights = recipe.weights, recipe.random_weights
+    if on_meta_device(model):
+        if weights_needed or weights is not None or not all(weight.is_meta for weight in model.parameters()):
+            raise InputError(
+                f"{recipe.description} has weights on the meta device, which have no values to measure; build it on "
+                "the cpu (skipscope units lists the units of one that is on the meta device as a whole)"
+            )
+        return Source(model.to(dtype=dtype), None, recipe.description, "structure only (no values)", False)
     if weights is not None:
         load_weights(model, weights)
         said, random_weights = f"weights from {weights}", False
     return Source(model.to(device=device, dtype=dtype), None, recipe.description, said, random_weights)
+
+
+def _require_values(batch: Batch, source: Source) -> None:
+    """Refuse a batch without samples, and one without values for a model that has some."""
+    for tensor in pytree.tree_leaves(batch):
+        if isinstance(tensor, Tensor) and tensor.dim() and not len(tensor):
+            raise InputError(
+                f"{source.description}: expected a batch of one sample or more, got a tensor of shape "
+                f"{tuple(tensor.shape)}"
+            )
+        if isinstance(tensor, Tensor) and tensor.is_meta and not on_meta_device(source.model):
+            raise InputError(
+                f"{source.description}: its example is on the meta device and has no values; make it on cpu"
+            )
 
 
 def _moved(batch: Batch, model: nn.Module) -> Batch:
@@ -144,7 +185,6 @@ def _moved(batch: Batch, model: nn.Module) -> Batch:
 def _dtype(name: str | None) -> torch.dtype | None:
     if name is None:
         return None
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise InputError(f"--dtype {name} is not a floating-point type; use float32, float64, bfloat16 or float16")
+    require_dtype(name)
+    dtype: torch.dtype = getattr(torch, name)
     return dtype

@@ -18,19 +18,13 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.models.fit import misfits
-from skipscope.models.recipe import there
 from skipscope.models.resnet import ResNet
 from skipscope.models.schemes import translated
+from skipscope.sealed import require_whole
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "module")
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")
 CONVERT = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
-
-
-def require_file(path: Path) -> None:
-    """Asked before the model is built, which may take long."""
-    if not there(path.is_file):
-        raise InputError(f"no weights file {path}; give a .safetensors file or a torch.save of model.state_dict()")
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -51,6 +45,7 @@ def _read(path: Path) -> Any:
         if form == "safetensors" or (not form and path.suffix == ".safetensors"):
             from safetensors.torch import load_file
 
+            require_whole(path)
             return load_file(path)
         with path.open("rb") as file:  # by its path, torch would believe its name
             return torch.load(file, map_location="cpu", weights_only=True)

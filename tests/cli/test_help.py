@@ -133,13 +133,14 @@ def test_what_is_offered_is_what_the_library_knows() -> None:
     from skipscope.data.normalisation import choose
     from skipscope.data.specs import AUGMENTATIONS, NAMES, NORMALISATIONS
     from skipscope.models import blocks, names, specification
+    from skipscope.models.request import SOURCES
     from skipscope.models.resnet_specification import LAYERS
     from skipscope.models.source import RECIPES
     from skipscope.studies import PRESETS, STUDIES
 
     assert completion.studies() == {study.id: study.title for study in STUDIES}
     assert tuple(completion.PRESETS) == tuple(PRESETS)
-    assert tuple(completion.SOURCES) == tuple(RECIPES)
+    assert tuple(completion.SOURCES) == SOURCES == (*RECIPES, "hf")
     assert ("digits", *ENTRIES) == NAMES
     for name in AUGMENTATIONS:
         assert augmentation(name)

@@ -65,6 +65,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     report = tmp_path / "run" / "report.html"
     report.parent.mkdir()
     report.write_text("<html></html>")
+    record = {"what": "inspect", "status": "finished", "parameters": {}, "hashes": {}}
+    (report.parent / "run.json").write_text(json.dumps(record))
     bad = Decision("D3", "D", "a claim", "a number", "one", {"ones": 2.0}, "not reproduced", "smoke")
 
     def write_report(path: Path) -> Path:

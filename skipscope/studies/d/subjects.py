@@ -19,7 +19,8 @@ from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models.names import build, parse
 from skipscope.models.resnet import ResNet
-from skipscope.models.weights import load_weights, require_file
+from skipscope.models.request import require_weights
+from skipscope.models.weights import load_weights
 from skipscope.runs.files import digest
 from skipscope.studies.bench import Bench
 from skipscope.trace import Trunk, trace
@@ -141,7 +142,7 @@ def _named(text: str) -> tuple[str, Path]:
         name, file = "resnet56-cifar", text
     if not name.endswith("cifar") and "-cifar-" not in name:
         raise InputError(f"weights {text}: expected FILE or NAME:FILE of a network for cifar, as resnet110-cifar:a.pt")
-    require_file(Path(file))
+    require_weights(Path(file))
     return name, Path(file)
 
 

@@ -1,0 +1,100 @@
+"""What can be wrong with a command's words, found before torch is loaded: a slip is told in a fraction of a second.
+
+Each check has its home where the words are read for good; what only torch can tell (whether a device is there, whether
+a library knows a name) is still found there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from skipscope.cli.completion import studies
+from skipscope.data.specs import NORMALISATIONS, parse, require_path, written_constants
+from skipscope.errors import InputError
+
+# Kinds of devices that torch knows and a model can be on; "npu" and "privateuseone" are those of vendors' plugins.
+KINDS = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "npu", "privateuseone")
+
+
+def require_device(name: str) -> None:
+    kind, colon, number = name.partition(":")
+    reason = ""
+    if kind == "meta":
+        reason = "it holds no values"
+    elif kind not in KINDS:
+        reason = "there is no such kind of device"
+    elif colon and not number.isdecimal():
+        reason = f"expected a number after '{kind}:'"
+    if reason:
+        raise InputError(f"--device {name} cannot be used here ({reason}); use cpu, cuda, cuda:1 or mps")
+
+
+def require_data(data: str | None, normalise: str = "default") -> None:
+    if normalise not in NORMALISATIONS:
+        written_constants(normalise)
+    if data is None:
+        if normalise != "default":
+            raise InputError(f"--normalise {normalise} is for the images of --data; give both or none")
+        return
+    wanted = parse(data)
+    if wanted.path is not None:
+        require_path(wanted.name, wanted.path)
+
+
+def require_folder(out: Path | None) -> None:
+    """Refuse a folder that cannot be made: it, or what should hold it, is a file or may not be written to."""
+    if out is None:
+        return
+    try:
+        place = next(place for place in (out, *out.absolute().parents) if place.exists())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--out: no file system takes '{out}' as a name; choose another folder") from error
+    if not place.is_dir():
+        raise InputError(f"--out {out}: cannot write there, {place} is a file; choose another folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: cannot write to {place}; choose another folder")
+
+
+def require_run_folder(out: Path | None) -> None:
+    """For a run: what is there must be one, which `RunFolder` then looks at, or nothing."""
+    from skipscope.runs.lock import HALF_WRITTEN, Lock
+    from skipscope.runs.record import NAME
+
+    require_folder(out)
+    found = sorted(place.name for place in out.iterdir()) if out is not None and out.is_dir() else []
+    found = [name for name in found if name != Lock.NAME and not HALF_WRITTEN.match(name)]
+    if found and NAME not in found:
+        shown = f"{', '.join(found[:3])}{', ...' if len(found) > 3 else ''}"
+        raise InputError(f"--out {out}: it is not empty and holds no run (but {shown}); choose another folder")
+
+
+def require_file_place(out: Path | None) -> None:
+    """For a file that is written."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise InputError(f"--out {out}: expected a file to write, and this is a folder; name a file in it")
+    require_folder(out.parent)
+
+
+def require_runs(runs: Iterable[Path]) -> None:
+    from skipscope.runs.record import read_record
+
+    for run in runs:
+        read_record(run)
+
+
+def require_studies(ids: str) -> None:
+    """Ids of studies or letters of papers, with commas between them."""
+    known = studies()
+    papers = sorted({id.partition(".")[0] for id in known})
+    for name in (part.strip() for part in ids.split(",")):
+        if name.lower() not in {each.lower() for each in (*known, *papers)}:
+            close = difflib.get_close_matches(name, [*known, *papers], n=1)
+            hint = f"did you mean {close[0]}? There" if close else "there"
+            raise InputError(
+                f"no study '{name}'; {hint} are {', '.join(known)}, and a paper's letter runs all of its studies"
+            )

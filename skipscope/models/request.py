@@ -1,0 +1,69 @@
+"""MODEL and --weights, as a user writes them. Read and refused without torch, so that a slip is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from skipscope.errors import InputError
+from skipscope.models.names import parse
+
+SOURCES = ("skipscope", "torchvision", "timm", "hf")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def read_model(spec: str) -> tuple[str, str]:
+    """One of `SOURCES` and a name, or a Python file and the name of a function in it."""
+    prefix, colon, name = spec.partition(":")
+    if prefix in SOURCES and name:
+        return prefix, name
+    file, _, factory = spec.rpartition(":")
+    if file.endswith(".py"):
+        return file, factory
+    known = ", ".join(f"{known}:NAME" for known in SOURCES)
+    what = f"unknown prefix '{prefix}:' in" if colon and prefix not in SOURCES else "cannot read"
+    raise InputError(f"{what} MODEL '{spec}'; expected {known} or file.py:factory, for example torchvision:resnet18")
+
+
+def require_model(spec: str) -> None:
+    """Refuse what can be seen to be wrong: the form, a file or a directory that is not there, a name of ours."""
+    source, name = read_model(spec)
+    if source == "skipscope":
+        parse(name)
+    elif source == "hf":
+        if name.startswith(("./", "../", "/", "~")) and not there(Path(name).is_dir):
+            raise InputError(f"hf:{name}: no such directory; give one made with save_pretrained, or a model type")
+    elif source not in SOURCES and not there(Path(source).is_file):
+        raise InputError(f"no file {source}; MODEL file.py:factory names a Python file and a function in it")
+
+
+def require_weights(path: Path) -> None:
+    if not there(path.is_file):
+        raise InputError(f"no weights file {path}; give a .safetensors file or a torch.save of model.state_dict()")
+
+
+def require_dtype(name: str) -> None:
+    if name not in DTYPES:
+        raise InputError(f"--dtype {name} is not a type to measure in; use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
+
+
+def require_trust(spec: str, trust_remote_code: bool) -> None:
+    if trust_remote_code and read_model(spec)[0] != "hf":
+        raise InputError(f"--trust-remote-code is for an hf: model that comes with code of its own, not for {spec}")
+
+
+def require_text(spec: str) -> None:
+    if read_model(spec)[0] != "hf":
+        raise no_text(spec)
+
+
+def no_text(description: str) -> InputError:
+    return InputError(f"--text needs a Hugging Face language model (hf:DIRECTORY with a tokenizer), not {description}")
+
+
+def there(asked: Callable[[], bool]) -> bool:
+    """`path.is_file` or `path.is_dir`; what no file system takes as a name is not there."""
+    try:
+        return asked()
+    except (OSError, ValueError):
+        return False
