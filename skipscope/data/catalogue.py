@@ -17,6 +17,7 @@ from skipscope.data import cifar, files, idx
 from skipscope.data.dataset import Dataset
 from skipscope.data.digits import digits
 from skipscope.data.download import KNOWN, DownloadError, download
+from skipscope.data.manifest import check_manifest
 from skipscope.data.normalisation import choose
 from skipscope.data.specs import IMAGE_FOLDER, NotFound, parse, require_path
 from skipscope.errors import InputError
@@ -99,6 +100,7 @@ def _whole(name: str, path: str | None, normalise: str, size: int | None) -> Dat
         raise InputError(f"size: expected a positive number of pixels, got {size}")
     normalisation = choose(normalise, name, entry.channels)
     folder = _found(name, path)
+    check_manifest(folder)
     data = entry.read(folder, size) if entry.scaled else entry.read(folder)
     if name == "folder":
         data = dataclasses.replace(data, name=f"folder {folder.resolve().name}")

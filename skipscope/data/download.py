@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from skipscope.data.manifest import write_manifest
+
 PATIENCE = 10.0  # seconds without an answer
 OFFLINE = "SKIPSCOPE_OFFLINE"
 
@@ -43,6 +45,7 @@ def download(name: str, root: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as fresh, _quiet():
             print(f"downloading {name} to {root}", file=sys.stderr)
             _fetch(class_name, options, fresh)
+            write_manifest(Path(fresh) / folder)
             if not (root / folder).exists():
                 shutil.move(Path(fresh) / folder, root / folder)
     except Exception as error:

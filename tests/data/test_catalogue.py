@@ -10,6 +10,7 @@ import torch
 from skipscope.data import NotFound, catalogue, digits, download, load, load_or_digits
 from skipscope.errors import InputError
 from tests.data.layouts import write_cifar_binary, write_cifar_pickles, write_idx
+from tests.flips import flipped
 from tests.test_package import loaded_after
 
 DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "imagenette")
@@ -134,6 +135,22 @@ def test_a_download_arrives_whole_and_quietly(
     assert [path.name for path in root.iterdir()] == ["MNIST"]
     assert capsys.readouterr().out == ""
     assert socket.getdefaulttimeout() is None
+
+
+def test_no_flipped_bit_of_a_download_gives_other_images(root: Path, fetched: list[str]) -> None:
+    expected = load("mnist").describe()
+    for file in sorted(path for path in (root / "MNIST").rglob("*") if path.is_file()):
+        whole = file.read_bytes()
+        for place, changed in flipped(whole, 10):
+            file.write_bytes(changed)
+            with pytest.raises(InputError, match=r"not as it was downloaded.*fetched again") as caught:
+                load("mnist")
+            assert file.name in str(caught.value), place
+            with pytest.raises(InputError, match="not as it was downloaded"):  # and no digits stand in for it
+                load_or_digits("mnist")
+        file.write_bytes(whole)
+    assert load("mnist").describe() == load(f"mnist:{root}").describe() == expected
+    assert fetched == ["MNIST"]
 
 
 def test_a_download_that_brings_something_else(root: Path, fetched: list[str]) -> None:

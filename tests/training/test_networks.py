@@ -18,6 +18,7 @@ import skipscope
 from skipscope.data import Dataset, digits
 from skipscope.data.dataset import Images
 from skipscope.errors import InputError
+from skipscope.models.weights import load_weights
 from skipscope.runs import RunFolder
 from skipscope.runs.record import write_record
 from skipscope.training import Settings
@@ -288,6 +289,24 @@ def test_no_flipped_bit_gives_another_network(tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(changed)
         with pytest.raises(InputError):
             _read(one, key, tmp_path, "a", lambda text: None)
+
+
+def test_no_flipped_bit_is_loaded_as_weights(tmp_path: Path) -> None:
+    """As --weights does."""
+    with RunFolder(tmp_path / "run", "train") as run:
+        file = tmp_path / "run" / train_into(network(), run, lambda done, total: None).file
+        demo = run.write_checkpoint("demo", network().initial())
+    for whole in (file, demo):
+        model = network().initial()
+        load_weights(model, whole)
+        expected = _digest(model.state_dict())
+        for place, changed in flipped(whole.read_bytes(), 60):
+            (tmp_path / "a.safetensors").write_bytes(changed)
+            try:
+                load_weights(model, tmp_path / "a.safetensors")
+            except InputError:
+                continue
+            assert _digest(model.state_dict()) == expected, place  # the digest's own name was hit
 
 
 def test_a_file_of_before_there_were_digests_is_read_and_noted(cache: Path, tmp_path: Path) -> None:
