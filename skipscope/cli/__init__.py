@@ -2,11 +2,13 @@
 version and completion answer at once.
 
 Results go to standard output and everything else to standard error (`skipscope.cli.talk`). A `SkipscopeError` becomes
-one line and exit code 2; any other exception is a bug, and ends with its traceback and exit code 70.
+one line and exit code 2, and so, with exit code 71, does a lack of memory; any other exception is a bug, and ends with
+its traceback and exit code 70.
 """
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import Annotated, Any
 
@@ -18,7 +20,17 @@ from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
 from skipscope.cli.report import report
 from skipscope.cli.study import study
-from skipscope.cli.talk import BAD_INPUT, BUG, DONE, INTERRUPTED, Quiet, Verbose, help_without_command, talk
+from skipscope.cli.talk import (
+    BAD_INPUT,
+    BUG,
+    DONE,
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    Quiet,
+    Verbose,
+    help_without_command,
+    talk,
+)
 from skipscope.cli.train import train
 from skipscope.cli.units import units
 from skipscope.errors import InputError, SkipscopeError
@@ -29,6 +41,7 @@ Exit codes:
   1    a claim is not reproduced, or a model is not expected to train, with --strict
   2    bad input: the line on standard error says what was expected
   70   a bug, with its traceback
+  71   out of memory
   130  interrupted
 """
 
@@ -82,10 +95,22 @@ def main() -> None:
         code = BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except Exception:  # a bug, told apart from a claim that failed
-        traceback.print_exc()
-        code = BUG
+    except Exception as error:
+        if _out_of_memory(error):
+            talk.error(SkipscopeError(f"out of memory: {error}; take fewer samples, smaller inputs or a smaller model"))
+            code = OUT_OF_MEMORY
+        else:  # a bug, told apart from a claim that failed
+            traceback.print_exc()
+            code = BUG
     raise SystemExit(code if isinstance(code, int) else DONE)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from skipscope.linear.memory import out_of_memory
+
+    return out_of_memory(error)
 
 
 def _in_our_words(error: Any) -> InputError:

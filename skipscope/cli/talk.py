@@ -31,8 +31,9 @@ Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Versions, settings and times; the traceback of an error.")
 ]
 
-# Exit codes: that of a bug is what sysexits.h calls it; the last two as shells have them, 128 + the signal's number.
-DONE, CLAIM_FAILED, BAD_INPUT, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
+# Exit codes: those of a bug and of the system are what sysexits.h calls them; the last two as shells have them, 128 +
+# the signal's number.
+DONE, CLAIM_FAILED, BAD_INPUT, BUG, OUT_OF_MEMORY, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 71, 130, 141
 
 
 class Talk:

@@ -59,6 +59,7 @@ def train(
     import dataclasses
 
     # Everything that can be wrong is found out before there is a folder, and most of it before torch is loaded.
+    model = model.removeprefix("skipscope:")  # as other commands write it
     parse(model)
     require_device(device)
     require_data(data, normalise)
@@ -128,6 +129,8 @@ def train(
             f"{model} on {found.name}: {result.history.status}, {result.test_accuracy:.2%} of the test images right, "
             f"{summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
         )
+    for note in run.record.get("notes", []):
+        talk.say(f"note: {note}")
     talk.say(f"wrote {report}")
 
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import typer
 
 from skipscope.cli import main
@@ -263,6 +264,30 @@ def test_a_bug_keeps_its_traceback(
         main()
     assert (sys.stdout, sys.stderr) == (out, err)
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("no room"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"
+        ),
+    ],
+)
+def test_a_lack_of_memory_is_one_line(
+    error: Exception, net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("skipscope.models.resolve", full)
+    assert run_command(monkeypatch, "units", net) == 71
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: out of memory: ")
+    assert captured.err.count("\n") == 1
 
 
 # -- report
