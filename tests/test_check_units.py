@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check.rules import SKIPS
 from skipscope.check.units import PROBES, SAMPLES, moments, unit_spectra
 from skipscope.linear.operator import Dense
 from skipscope.numerics import seed_of
@@ -235,10 +234,6 @@ class BackwardOnly(nn.Module):
         ),
         (Locked, "Locked cannot be copied: cannot pickle"),
         (Deciding, "Deciding cannot be exported: "),
-        (
-            lambda: nn.Sequential(nn.Linear(N, N), Residual(BackwardOnly()), nn.Linear(N, 3)).double(),
-            "the units of Sequential cannot be differentiated: ",
-        ),
     ],
 )
 def test_what_has_no_units_to_measure_is_checked_all_the_same(make: type[nn.Module], said: str) -> None:
@@ -250,6 +245,13 @@ def test_what_has_no_units_to_measure_is_checked_all_the_same(make: type[nn.Modu
     assert said in note
     assert "Name the modules" not in note
     assert "Units: " not in str(forecast)
+
+
+def test_an_operation_with_a_backward_rule_alone_is_measured() -> None:
+    model = nn.Sequential(nn.Linear(N, N), Residual(BackwardOnly()), nn.Linear(N, 3)).double()
+    found = unit_spectra(model, normal(B, N))
+    assert found["gain"].values == pytest.approx([math.log10(3)])  # x + 2 x
+    assert found["branch_gain"].values == pytest.approx([math.log10(2)])
 
 
 def test_numbers_that_are_not_finite_have_no_spectra() -> None:
@@ -292,12 +294,22 @@ def test_a_finding_names_the_units_that_contribute_most() -> None:
         value = findings[name].value
         assert value is not None
         shares = {unit: gain / value for unit, gain in gains.items()}
-        assert f"contribute most: 5 ({shares['5']:.1%}), 2 ({shares['2']:.1%}), " in findings[name].sentence
-        assert f"; all 6 together {sum(shares.values()):.0%}" in findings[name].sentence
-    assert SKIPS not in findings["gradients explode"].remedies
+        named = f"contribute most: 5 ({shares['5']:.1%}), 2 ({shares['2']:.1%}); all 6 together"
+        assert f"{named} {sum(shares.values()):.0%}" in findings[name].sentence
+    assert not any("skips" in trial.remedy for trial in forecast.trials)
     without = ss.check(model, normal(B, N), units=False)
     assert "Units that contribute most" not in without.findings[0].sentence
-    assert any(SKIPS in finding.remedies for finding in without.findings)
+    assert not any("branches" in trial.remedy for trial in without.trials)
+
+
+def test_units_that_are_like_the_others_are_not_named() -> None:
+    model = residual(6)
+    for index in range(1, 7):
+        model[index].branch = nn.Linear(N, N).double()
+        nn.init.orthogonal_(model[index].branch.weight, 3.0)  # type: ignore[union-attr, arg-type]
+    forecast = ss.check(model, normal(B, N))
+    assert not forecast.trains
+    assert not any("contribute most" in finding.sentence for finding in forecast.findings)
 
 
 def test_spread_is_named_where_gradients_are_of_one_kind() -> None:
@@ -311,8 +323,11 @@ def test_spread_is_named_where_gradients_are_of_one_kind() -> None:
     (finding,) = [finding for finding in forecast.findings if finding.name == "gradients are of one kind"]
     spread = forecast.units["spread"]
     assert float(spread[1]) == pytest.approx(N - 1, abs=4 * float(forecast.units["spread_error"][1]))
-    assert f"Units that contribute most: 2 ({float(spread[1] / spread.sum()):.1%}), " in finding.sentence
-    assert f" of the spread of all their singular values, {float(spread.sum()):.3g}." in finding.sentence
+    assert (
+        f"Units that contribute most: 2 ({float(spread[1] / spread.sum()):.1%}) of the spread of all their"
+        in finding.sentence
+    )
+    assert f" singular values, {float(spread.sum()):.3g}." in finding.sentence
 
 
 def test_units_inside_others_are_part_of_them() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from skipscope.check.diagnoses import diagnoses, listed
 from skipscope.check.forecast import Finding, Forecast
-from skipscope.check.rules import NORM, RULES, SKIPS, VARIANCE, Rule
+from skipscope.check.margins import CALIBRATED
+from skipscope.check.origin import Origin, origin_of_not_finite
+from skipscope.check.remedies import NOT_FINITE, Trial, broken_in, trials
+from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import Measured, measured
 from skipscope.check.units import unit_spectra
 from skipscope.errors import SkipscopeError
@@ -20,34 +23,85 @@ from skipscope.report.table import number
 if TYPE_CHECKING:
     import xarray
 
-SHOWN = 5  # layers that a sentence names
 USUAL = (0.01, 100)  # sizes of inputs that need no remark
 FEW = 16  # samples; with fewer, batch norms over few places make gradients degenerate
-CONTRIBUTING = 3  # units that a sentence names
+CONTRIBUTING = 3  # units that a sentence names, of those that stand out:
+SHARE = 0.1  # of the whole, at least
+OUTSTANDING = 2.0  # times the median of the others
 
 
 def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> Forecast:
     """Forecast whether a model trains from the weights that it has, at a batch of at least two different samples.
 
-    Nothing is trained and nothing of the model changes. x: a tensor, a tuple of positional or a dict of keyword inputs,
-    with real data if there are some; more samples give a steadier rank (the thresholds were found with 32). seed: of
-    the random functionals whose gradients are followed back. units: look at the spectra of the residual units as well,
-    on a copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them.
+    Nothing is trained and nothing of the model changes; where something is found, remedies are tried on copies. x: a
+    tensor, a tuple of positional or a dict of keyword inputs, with real data if there are some. The thresholds were
+    found with 32 samples; with fewer, some rules may not be answered. seed: of the random functionals whose gradients
+    are followed back. units: look at the spectra of the residual units as well, on a copy of the model whose graph is
+    exported, which takes seconds where it is large; no rule needs them.
     """
     found = measured(model, x, seed)
     spectra, left_out = _units(model, x, seed, found) if units else (None, "")
-    findings = (
-        [_not_finite(found)]
-        if found.not_finite
-        else [_broken(rule, found, spectra) for rule in RULES if rule.broken(found.signals)]
+    origin = origin_of_not_finite(model, x) if found.not_finite else None
+    broken = broken_in(found)
+    mendable = not found.not_finite or _overflows(origin)
+    tried, untried = trials(model, x, seed, found, spectra) if broken and mendable else ((), "")
+    findings = _findings(found, origin, spectra, tried, broken)
+    notes = _notes(model, found)
+    notes += [f"Units were not measured: {left_out}."] if left_out else []
+    notes += [f"No remedies were tried: {untried}."] if untried else []
+    return Forecast(
+        tuple(findings),
+        found.signals,
+        found.layers,
+        tuple(notes),
+        spectra,
+        errors=found.errors,
+        unanswered={} if broken == (NOT_FINITE,) else _unanswered(found),
+        diagnoses=() if found.not_finite else tuple(diagnoses(model, x, _branch_ends(spectra))),
+        trials=tried,
     )
+
+
+def _findings(
+    found: Measured,
+    origin: Origin | None,
+    units: xarray.Dataset | None,
+    tried: tuple[Trial, ...],
+    broken: tuple[str, ...],
+) -> list[Finding]:
+    findings = []
     if found.cut:
         sentence = (
-            f"Gradients do not come back: there is none for {_listed(found.cut)}, as where detach() cuts them off."
+            f"Gradients do not come back: there is none for {listed(found.cut)}, as where detach() cuts them off."
         )
-        findings.insert(0, Finding("gradients are cut off", sentence, ("a path of gradients from the loss to them",)))
-    notes = _notes(model, found) + ([f"Units were not measured: {left_out}."] if left_out else [])
-    return Forecast(tuple(findings), found.signals, found.layers, tuple(notes), spectra)
+        findings.append(Finding("gradients are cut off", sentence, ("a path of gradients from the loss to them",)))
+    if broken == (NOT_FINITE,):
+        mending = tuple(trial.remedy for trial in tried if not trial.broken)
+        findings.append(_not_finite(found, origin, mending))
+    else:
+        findings += [_broken(rule, found, units, tried, broken) for rule in RULES if rule.name in broken]
+    return findings
+
+
+def _unanswered(found: Measured) -> dict[str, str]:
+    """Rules that nothing was found for, and that could not have been broken or were not measured."""
+    said = {}
+    for rule in RULES:
+        value = found.signals[rule.signal]
+        if rule.signal == "rank" and not rule.beyond(value) and rule.beyond(found.rank_at_least):
+            said[rule.name] = (
+                f"{found.layers.attrs['samples']} samples are too few to see whether information survives: they differ "
+                f"at the last layer in {rule.shown(value)} times as many directions as at the first, with {CALIBRATED} "
+                f"it may be down to {rule.shown(found.rank_at_least)} (threshold {rule.shown(rule.threshold)}). Take "
+                f"{CALIBRATED} samples."
+            )
+        elif math.isnan(value) and rule.signal != "loss":  # many networks have no scores of classes
+            said[rule.name] = f"Whether {rule.name} cannot be measured here."
+    return said
+
+
+def _branch_ends(units: xarray.Dataset | None) -> set[str]:
+    return set() if units is None else {name for names in units["branch_end"].values for name in names.split(",")}
 
 
 def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray.Dataset | None, str]:
@@ -62,18 +116,32 @@ def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray
         return None, "there is not enough memory for a copy of the model and its states"
 
 
-def _not_finite(found: Measured) -> Finding:
-    if found.overflow:
-        return Finding("not finite", f"Numbers overflow: not all of {found.not_finite} is finite.", (NORM, VARIANCE))
-    sentence = (
-        f"Numbers are not defined: {found.not_finite} has some that are not a number, and nothing is infinite there."
-    )
-    return Finding(
-        "not finite", sentence, ("finite weights", "no division by zero, logarithm or root out of its range")
-    )
+def _overflows(origin: Origin | None) -> bool:
+    """Whether an operation makes numbers too large, rather than undefined ones or what a weight already holds."""
+    return origin is not None and origin.overflow and not origin.weight
 
 
-def _broken(rule: Rule, found: Measured, units: xarray.Dataset | None) -> Finding:
+def _not_finite(found: Measured, origin: Origin | None, mending: tuple[str, ...]) -> Finding:
+    if found.gradient_not_finite:
+        sentence = (
+            "Gradients are not finite: not all of those that come back to what enters "
+            f"{found.gradient_not_finite} are, while all states are."
+        )
+        look = ("no root of zero, norm of a zero vector or the like behind it, whose derivative is infinite",)
+        return Finding(NOT_FINITE, sentence, mending or look)
+    state = found.not_finite if "output" in found.not_finite else f"what enters {found.not_finite}"
+    arise = f"{origin.words}, so that " if origin else ""
+    if _overflows(origin):
+        return Finding(NOT_FINITE, f"Numbers overflow: {arise}not all of {state} is finite.", mending)
+    sentence = f"Numbers are not defined: {arise}{state} has some that are not a number or infinite."
+    if origin and origin.weight:
+        return Finding(NOT_FINITE, sentence, ("finite weights: load or draw them anew",))
+    return Finding(NOT_FINITE, sentence, ("no division by zero, logarithm or root out of its range",))
+
+
+def _broken(
+    rule: Rule, found: Measured, units: xarray.Dataset | None, tried: tuple[Trial, ...], broken: tuple[str, ...]
+) -> Finding:
     value = found.signals[rule.signal]
     sentence = rule.sentence(value)
     crossed = [place for place, at in enumerate(found.by_layer.get(rule.signal, ())) if rule.beyond(at)]
@@ -85,12 +153,17 @@ def _broken(rule: Rule, found: Measured, units: xarray.Dataset | None) -> Findin
         )
     if units is not None:
         sentence += _contributing(rule, value, units)
-    remedies = tuple(remedy for remedy in rule.remedies if units is None or remedy != SKIPS)  # it has skips
-    return Finding(rule.name, sentence, remedies, value, rule.threshold)
+    remedies = [
+        f"{trial.remedy} ({rule.shown(value)} becomes {rule.shown(trial.signals[rule.signal])})"
+        for trial in tried
+        if trial.helps(rule.name, broken)
+    ]
+    near = rule.near(value, found.errors.get(rule.signal, 0.0))
+    return Finding(rule.name, sentence, tuple(remedies), value, rule.threshold, near)
 
 
 def _contributing(rule: Rule, value: float, units: xarray.Dataset) -> str:
-    """The units that the remedy is for: those with the largest share of a growth, or of all spread."""
+    """The units that the remedy is for: those with far more than the others of a growth, or of all spread."""
     if rule.signal in ("growth", "gradient_growth"):
         shares = (units["gain"] / value).to_series()
         rest = f"; all {len(shares)} together {shares.sum():.0%} (logarithms of the size of their singular values)"
@@ -99,14 +172,12 @@ def _contributing(rule: Rule, value: float, units: xarray.Dataset) -> str:
         rest = f" of the spread of all their singular values, {spread:.3g}"
     else:
         return ""
-    largest = shares[shares > 0].sort_values(ascending=False, kind="stable")[:CONTRIBUTING]
-    named = ", ".join(f"{name} ({share:.1%})" for name, share in largest.items())
-    return f" Units that contribute most: {named}{rest}." if named else ""
-
-
-def _listed(layers: Sequence[str]) -> str:
-    shown = ", ".join(layers[:SHOWN]) + (f" and {len(layers) - SHOWN} more" if len(layers) > SHOWN else "")
-    return f"{'layer' if len(layers) == 1 else 'layers'} {shown}"
+    outstanding = [
+        f"{name} ({share:.1%})"
+        for name, share in shares.sort_values(ascending=False, kind="stable").items()
+        if share >= SHARE and not share <= OUTSTANDING * shares.drop(name).median()
+    ]
+    return f" Units that contribute most: {', '.join(outstanding[:CONTRIBUTING])}{rest}." if outstanding else ""
 
 
 def _notes(model: nn.Module, found: Measured) -> list[str]:
@@ -123,7 +194,7 @@ def _notes(model: nn.Module, found: Measured) -> list[str]:
     if found.input_rms is not None and not USUAL[0] <= found.input_rms <= USUAL[1]:
         notes.append(f"The inputs are far from 1 in size (root mean square {number(found.input_rms)}): scale them.")
     if found.frozen:
-        frozen = _listed(found.frozen)
+        frozen = listed(found.frozen)
         notes.append(f"Frozen by the model itself, and measured as if it were not: {frozen}.")
     left = [name for name, value in found.signals.items() if math.isnan(value)]
     if left:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from skipscope.check.rules import RULES, Rule
+from skipscope.check.remedies import Trial
+from skipscope.check.rules import DEVIATIONS, RULES, Rule
 from skipscope.report import Table
 
 if TYPE_CHECKING:
@@ -18,20 +20,27 @@ WIDTH = 110
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken rule, or a state that is not finite (then without a number)."""
+    """A broken rule, or numbers that are not finite or no gradients (then without a number).
+
+    remedies: those that were tried on a copy and mend it, with what they make of the number; where nothing can be
+    tried, what to look at. near: whether other samples might put the signal on the other side of the threshold.
+    """
 
     name: str
     sentence: str
     remedies: tuple[str, ...]
     value: float | None = None
     threshold: float | None = None
+    near: bool = False
 
 
 @dataclass(frozen=True)
 class Forecast:
     """signals: the numbers that the rules look at. layers: the profile they come from. notes: what was measured.
 
-    units: gain and spread of the residual units; None where there are none to measure, as a note then says.
+    units: gain and spread of the residual units; None where there are none to measure, as a note then says. errors:
+    standard errors of signals over samples. unanswered: by the name of a rule, why it cannot be answered. diagnoses:
+    known mistakes, in words. trials: the remedies that were tried on a copy of the model.
     """
 
     findings: tuple[Finding, ...]
@@ -39,17 +48,46 @@ class Forecast:
     layers: xarray.Dataset
     notes: tuple[str, ...]
     units: xarray.Dataset | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+    unanswered: Mapping[str, str] = field(default_factory=dict)
+    diagnoses: tuple[str, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
     @property
-    def trains(self) -> bool:
-        """Whether the network is expected to train: nothing was found."""
-        return not self.findings
+    def trains(self) -> bool | None:
+        """Whether the network is expected to train: nothing was found. None where a rule could not be answered."""
+        if self.findings:
+            return False
+        return None if self.unanswered else True
+
+    @property
+    def near(self) -> bool:
+        """Whether the verdict hangs on a signal that is near its threshold: with other samples it might be another."""
+        if self.findings:
+            return all(finding.near for finding in self.findings)
+        return any(self._near(rule) for rule in RULES)
+
+    @property
+    def verdict(self) -> str:
+        if self.trains is None:
+            return "Cannot say whether it is expected to train"
+        margin = ", by a narrow margin" if self.near else ""
+        return f"{'Expected' if self.trains else 'Not expected'} to train{margin}"
+
+    def _near(self, rule: Rule) -> bool:
+        return rule.near(self.signals[rule.signal], self.errors.get(rule.signal, 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "trains": self.trains,
+            "verdict": self.verdict,
+            "near": self.near,
             "findings": [vars(finding) for finding in self.findings],
+            "unanswered": dict(self.unanswered),
+            "diagnoses": list(self.diagnoses),
+            "trials": [vars(trial) for trial in self.trials],
             "signals": dict(self.signals),
+            "errors": dict(self.errors),
             "rules": [
                 {
                     "name": rule.name,
@@ -65,34 +103,67 @@ class Forecast:
         }
 
     def __str__(self) -> str:
-        said = "Expected to train." if self.trains else "Not expected to train."
-        found = [
-            textwrap.fill(
-                f"{finding.sentence} Remedies: {'; '.join(finding.remedies)}.",
-                WIDTH,
-                initial_indent="- ",
-                subsequent_indent="  ",
-            )
-            for finding in self.findings
-        ]
-        notes = [textwrap.fill(note, WIDTH) for note in self.notes]
+        said = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
+        lines = [textwrap.fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in said]
+        tables = [str(self._table()), *([str(self._tried())] if self.trials else [])]
         units = [] if self.units is None else [textwrap.fill(_spectra(self.units), WIDTH)]
-        return "\n\n".join(["\n".join([said, *found]), str(self._table()), *units, "\n".join(notes)])
+        notes = [textwrap.fill(note, WIDTH) for note in self.notes]
+        return "\n\n".join(["\n".join([f"{self.verdict}.", *lines]), *tables, *units, "\n".join(notes)])
+
+    def _found(self, finding: Finding) -> str:
+        if finding.remedies:
+            return f"{finding.sentence} Remedies: {', '.join(finding.remedies)}."
+        return f"{finding.sentence} No remedy that was tried mends it alone." if self.trials else finding.sentence
 
     def _table(self) -> Table:
-        asked: dict[str, list[Rule]] = {}
-        for rule in RULES:
-            asked.setdefault(rule.signal, []).append(rule)
         rows = [
             (
                 rules[0].question,
                 rules[0].shown(self.signals[signal]),
+                self._range(rules[0]),
                 ", ".join(sorted(map(_limit, rules))),
-                "broken" if any(rule.broken(self.signals) for rule in rules) else "",
+                self._answer(rules),
             )
-            for signal, rules in asked.items()
+            for signal, rules in _by_signal().items()
         ]
-        return Table("Signals", ("question", "measured", "expected", ""), rows)
+        return Table("Signals", ("question", "measured", "with other samples", "expected", ""), rows)
+
+    def _range(self, rule: Rule) -> str:
+        """Two standard errors to each side."""
+        value, reach = self.signals[rule.signal], DEVIATIONS * self.errors.get(rule.signal, math.nan)
+        if math.isnan(value) or math.isnan(reach):
+            return "-"
+        return f"{rule.shown(value - reach)} to {rule.shown(value + reach)}"
+
+    def _answer(self, rules: list[Rule]) -> str:
+        if any(rule.name in self.unanswered for rule in rules):
+            return "cannot say"
+        near = "near" if any(map(self._near, rules)) else ""
+        broken = "broken" if any(rule.broken(self.signals) for rule in rules) else ""
+        return ", ".join(word for word in (broken, near) if word)
+
+    def _tried(self) -> Table:
+        shown = {signal: rules[0] for signal, rules in _by_signal().items()}
+        broken = ", ".join(finding.name for finding in self.findings)
+        rows = [("as it is", *(rule.shown(self.signals[signal]) for signal, rule in shown.items()), broken)]
+        rows += [
+            (
+                trial.remedy,
+                *(rule.shown(trial.signals[signal]) for signal, rule in shown.items()),
+                ", ".join(trial.broken),
+            )
+            for trial in self.trials
+        ]
+        return Table(
+            "Remedies, each tried on a copy", ("", *(name.replace("_", " ") for name in shown), "broken"), rows
+        )
+
+
+def _by_signal() -> dict[str, list[Rule]]:
+    asked: dict[str, list[Rule]] = {}
+    for rule in RULES:
+        asked.setdefault(rule.signal, []).append(rule)
+    return asked
 
 
 def _limit(rule: Rule) -> str:

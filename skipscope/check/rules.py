@@ -11,11 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SKIPS = "skip connections around blocks"
-SMALLER_BRANCH = "a factor below 1 on every branch (0.1, or 1 over the number of blocks)"
-ZERO_BRANCH = "branches that start at zero (the scale of their last norm)"
-NORM = "normalisation after every layer"
-VARIANCE = "initial weights that keep the variance (He's for ReLU, orthogonal ones)"
+DEVIATIONS = 2.0  # standard errors of a signal from a threshold that it is near to
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,6 @@ class Rule:
     factor: bool
     question: str  # that it answers
     found: str  # when it is broken, with {value} and {threshold}
-    remedies: tuple[str, ...]
 
     def broken(self, signals: Mapping[str, float]) -> bool:
         """A signal that cannot be measured breaks nothing."""
@@ -37,6 +32,10 @@ class Rule:
 
     def beyond(self, value: float) -> bool:
         return not math.isnan(value) and (value > self.threshold if self.above else value < self.threshold)
+
+    def near(self, value: float, error: float) -> bool:
+        """Whether other samples might put the signal on the other side."""
+        return abs(value - self.threshold) <= DEVIATIONS * error
 
     def shown(self, value: float) -> str:
         return "-" if math.isnan(value) else f"{10**value if self.factor else value:.3g}"
@@ -55,7 +54,6 @@ RULES = (
         "how much larger is the last state than the first?",
         "The states grow: the last is {value} times as large as the first (threshold {threshold}). The first steps "
         "throw the weights out of range.",
-        (SMALLER_BRANCH, ZERO_BRANCH, NORM),
     ),
     Rule(
         "states vanish",
@@ -65,7 +63,6 @@ RULES = (
         True,
         "how much larger is the last state than the first?",
         "The states vanish: the last is {value} times as large as the first (threshold {threshold}).",
-        (VARIANCE, NORM, SKIPS),
     ),
     Rule(
         "representation collapses",
@@ -76,7 +73,6 @@ RULES = (
         "in how many directions do samples differ at the last layer, over those at the first?",
         "Information does not survive: samples differ at the last layer in {value} times as many directions as at the "
         "first (effective rank; threshold {threshold}).",
-        (SKIPS, SMALLER_BRANCH, VARIANCE),
     ),
     Rule(
         "gradients explode",
@@ -86,7 +82,6 @@ RULES = (
         True,
         "how much larger do gradients come back?",
         "Gradients explode: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
-        (SKIPS, SMALLER_BRANCH),
     ),
     Rule(
         "gradients vanish",
@@ -96,7 +91,6 @@ RULES = (
         True,
         "how much larger do gradients come back?",
         "Gradients vanish: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
-        (VARIANCE, NORM, SKIPS),
     ),
     Rule(
         "gradients are of one kind",
@@ -107,7 +101,6 @@ RULES = (
         "in how many directions do gradients come back, over those that were sent?",
         "Gradients that come back point the same way: their effective rank is {value} times what was sent (threshold "
         "{threshold}). The Jacobian from the first to the last layer is badly conditioned.",
-        (SKIPS, SMALLER_BRANCH, "orthogonal initial weights"),
     ),
     Rule(
         "loss starts high",
@@ -117,6 +110,5 @@ RULES = (
         False,
         "how large is the loss before training, over that of a guess?",
         "The loss starts at {value} times that of a guess (threshold {threshold}).",
-        (SMALLER_BRANCH, NORM, "a last layer with small initial weights"),
     ),
 )

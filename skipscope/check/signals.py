@@ -8,7 +8,7 @@ growth            log10 of RMS(h_L) / RMS(h_0)
 contrast          log10 of s_L / s_0; s: the share of a state's energy that differs between samples,
                   1 - |mean of h|^2 / mean of |h|^2. A network that maps all inputs to one direction loses it
 rank              r_L / min(r_0, n_L); r: exp(entropy) of the squared singular values of the centred states, from 1 to
-                  B - 1
+                  B - 1; of more samples than the thresholds know, the mean over groups of that many
 gradient_growth   log10 of |J|_F / sqrt(min(n_0, n_L)), the RMS of the singular values of J, from g = dF/dh for random
                   linear functionals F of h_L
 sensitivity       log10 of |J d| / |D|, root mean squares over the samples; d: from a sample's h_0 to that of the next,
@@ -20,6 +20,10 @@ gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBE
                   the same way
 loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
                   C classes: a float tensor (B, C)
+
+errors: standard errors of these over the samples (margins.py). With B below the number of samples that the thresholds
+know, C, a state differs in fewer directions than it has: r_0 would grow at most to r_0 (C - 1) / (B - 1), and r_L not
+fall, so that `rank` would be at least r_L / min(r_0 (C - 1) / (B - 1), n_L): `rank_at_least`.
 
 Numbers below the smallest of float32 count as that, so that logarithms are finite. Cost: PROBES + 1 passes.
 """
@@ -34,6 +38,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from skipscope.check.margins import CALIBRATED, End, errors, groups_of
 from skipscope.check.states import Pass, State, floats, training_pass
 from skipscope.errors import InputError
 from skipscope.measure.states import effective_rank
@@ -52,45 +57,52 @@ class Measured:
     """signals: by name, NaN where one cannot be measured. layers: the profile.
 
     by_layer: those signals that every state has, from the first state to it or from it to the last; NaN before the
-    first. not_finite: the first state of which some number is not. overflow: whether one there is infinite.
+    first. not_finite: the first state of which some number is not. gradient_not_finite: the last state that is reached
+    by gradients which are not all finite, while all states are.
     """
 
     signals: dict[str, float]
+    errors: dict[str, float]
+    rank_at_least: float
     layers: xarray.Dataset
     by_layer: dict[str, list[float]]
     input_rms: float | None
     cut: tuple[str, ...]
     frozen: tuple[str, ...]
     not_finite: str = ""
-    overflow: bool = False
+    gradient_not_finite: str = ""
 
 
 def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
     with training_pass(model, x) as run:
         named = [(state.layer, state.tensor) for state in run.states]
         named += [("the output", tensor) for tensor in floats(run.output)]
-        bad = [(name, bool(tensor.isinf().any())) for name, tensor in named if not tensor.isfinite().all()]
+        bad = [name for name, tensor in named if not tensor.isfinite().all()]
         profiles = [_profile(run, state) for state in run.states]
-        first, moved = _follow_back(run, profiles, seed)
-        loss = _loss(run, seed)
+        back = _follow_back(run, profiles, seed)
+        losses = _losses(run, seed)
     if profiles[0]["contrast"] < SAME:
         raise InputError(f"check: expected samples that differ, got {run.batch} that are the same")
-    signals = {**_signals(profiles[first], profiles[-1], moved), "loss": loss}
+    first, last = profiles[back.first], profiles[-1]
+    loss = math.nan if losses is None else float(losses.mean())
     by_layer = {
-        "growth": [_log_ratio(profile["rms"], profiles[first]["rms"]) for profile in profiles],
-        "rank": [_rank_kept(profiles[first], profile) for profile in profiles],
-        "gradient_growth": [_gain(profile, profiles[-1]) for profile in profiles],
+        "growth": [_log_ratio(profile["rms"], first["rms"]) for profile in profiles],
+        "rank": [_rank_kept(first, profile) for profile in profiles],
+        "gradient_growth": [_gain(profile, last) for profile in profiles],
     }
     for values in by_layer.values():
-        values[:first] = [math.nan] * first
+        values[: back.first] = [math.nan] * back.first
     return Measured(
-        signals,
+        {**_signals(first, last, back.moved), "loss": loss},
+        {} if back.ends is None else errors(*back.ends, losses),
+        _rank_kept(first, last, 1.0 if first is last else max(1.0, (CALIBRATED - 1) / (run.batch - 1))),
         _dataset(run, profiles, seed),
         by_layer,
         run.input_rms,
         run.cut,
         run.frozen,
-        *(bad[0] if bad else ("", False)),
+        next(iter(bad), ""),
+        "" if bad or back.not_finite is None else run.states[back.not_finite].layer,
     )
 
 
@@ -104,20 +116,30 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
     if state.axis is None or not state.tensor.isfinite().all():
         return found
     rows = state.by_sample(state.tensor, run.batch)
-    centred = rows - rows.mean(0)
     energy = float(rows.square().sum())
-    found["contrast"] = float(centred.square().sum()) / energy if energy else 0.0
+    found["contrast"] = float((rows - rows.mean(0)).square().sum()) / energy if energy else 0.0
     found["distance"] = float(_to_the_next(rows).square().sum(1).mean().sqrt())
-    found["rank"] = _rank(centred)
+    ranks = [_rank(group - group.mean(0)) for group in groups_of(rows)]
+    found["rank"] = sum(ranks) / len(ranks)
     return found
 
 
-def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> tuple[int, float]:
-    """Put gradients of random functionals of the last state into the profiles.
+@dataclass(frozen=True)
+class _Back:
+    """first: the number of the first state, run's own or the next that the last one depends on.
 
-    Returned: the number of the first state, run's own or the next that the last one depends on; |J d| of that state, as
-    an RMS over samples.
+    moved: |J d| of that state, an RMS over samples. ends: what the first and the last state have of every sample, None
+    where they cannot be told apart. not_finite: the last state with a gradient that is not.
     """
+
+    first: int
+    moved: float
+    ends: tuple[End, End] | None
+    not_finite: int | None
+
+
+def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> _Back:
+    """Put gradients of random functionals of the last state into the profiles."""
     generator = torch.Generator("cpu").manual_seed(seed_of("functionals", seed))
     tensors = [state.tensor for state in run.states]
     squares: list[list[float]] = [[] for _ in tensors]
@@ -134,19 +156,25 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> tupl
             ends.setdefault(index, []).append(found[index])
     for profile, each in zip(profiles, squares, strict=True):
         profile["gradient_rms"] = (sum(each) / PROBES) ** 0.5 if each else math.nan
+    not_finite = [
+        index for index, each in enumerate(squares) if index >= run.first and not all(map(math.isfinite, each))
+    ]
+    first, last = min(ends), max(ends)
+    found_at: dict[int, End] = {}
+    moved = math.nan
     for index, gradients in ends.items():
         state = run.states[index]
-        if state.axis is not None and all(bool(gradient.isfinite().all()) for gradient in gradients):
-            rows = torch.stack([state.by_sample(gradient, run.batch) for gradient in gradients], 1)  # B, PROBES, n
-            profiles[index]["gradient_rank"] = sum(map(_rank, rows)) / run.batch
-    first = run.states[min(ends)]
-    if first.axis is None:
-        return min(ends), math.nan
-    way = _to_the_next(first.by_sample(first.tensor, run.batch))
-    squares_along = [
-        (first.by_sample(gradient, run.batch) * way).sum(1).square().mean() for gradient in ends[min(ends)]
-    ]
-    return min(ends), float(torch.stack(squares_along).mean().sqrt())
+        if state.axis is None or not all(bool(each.isfinite().all()) for each in (state.tensor, *gradients)):
+            continue
+        states = state.by_sample(state.tensor, run.batch)
+        rows = torch.stack([state.by_sample(gradient, run.batch) for gradient in gradients], 1)  # B, PROBES, n
+        found_at[index] = End.of(states, rows)
+        profiles[index]["gradient_rank"] = float(found_at[index].gradient_ranks.mean())
+        if index == first:
+            along = (rows * _to_the_next(states)[:, None]).sum(2)  # B, PROBES
+            moved = float(along.square().mean().sqrt())
+    both = (found_at[first], found_at[last]) if first in found_at and last in found_at else None
+    return _Back(first, moved, both, max(not_finite, default=None))
 
 
 def _to_the_next(rows: Tensor) -> Tensor:
@@ -173,9 +201,9 @@ def _signals(first: dict[str, float], last: dict[str, float], moved: float) -> d
     }
 
 
-def _rank_kept(first: dict[str, float], last: dict[str, float]) -> float:
-    """A state has no more directions than entries."""
-    return last["rank"] / min(first["rank"], last["entries"]) if first["rank"] else 0.0
+def _rank_kept(first: dict[str, float], last: dict[str, float], more: float = 1.0) -> float:
+    """A state has no more directions than entries. more: times as many as the first state shows."""
+    return last["rank"] / min(more * first["rank"], last["entries"]) if first["rank"] else 0.0
 
 
 def _gain(first: dict[str, float], last: dict[str, float]) -> float:
@@ -189,14 +217,15 @@ def _log_ratio(above: float, below: float) -> float:
     return math.log10(max(above, SMALLEST)) - math.log10(max(below, SMALLEST))
 
 
-def _loss(run: Pass, seed: int) -> float:
+def _losses(run: Pass, seed: int) -> Tensor | None:
+    """Of every sample, over that of a guess: (B,)."""
     scores = next(iter(floats(run.output)), None)
     if scores is None or scores.dim() != 2 or scores.shape[0] != run.batch or scores.shape[1] < 2:
-        return math.nan
+        return None
     classes = scores.shape[1]
     generator = torch.Generator("cpu").manual_seed(seed_of("labels", seed))
-    labels = torch.randint(classes, (run.batch,), generator=generator, device="cpu").to(scores.device)
-    return float(F.cross_entropy(scores.detach().double(), labels)) / math.log(classes)
+    labels = torch.randint(classes, (run.batch,), generator=generator, device="cpu")
+    return F.cross_entropy(scores.detach().double().cpu(), labels, reduction="none") / math.log(classes)
 
 
 def _dataset(run: Pass, profiles: list[dict[str, float]], seed: int) -> xarray.Dataset:

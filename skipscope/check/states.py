@@ -97,7 +97,8 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
                 module.training = True
         for weight in weights.values():
             weight.requires_grad_(weight.is_floating_point())
-        output = _output(model, (weights, buffers), inputs)
+        with _Means(record):
+            output = _output(model, (weights, buffers), inputs)
         entering, leaving = floats((inputs.args, inputs.kwargs)), floats(output)
         states = tuple(_with_ends(record, entering, leaving))
         yield Pass(
@@ -224,8 +225,7 @@ def _recorded(model: nn.Module, batch: int) -> Iterator[_Record]:
             path = "" if module is model else name
             handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
             handles.append(module.register_forward_hook(after(path)))
-        with _Means(record):
-            yield record
+        yield record
     finally:
         for handle in handles:
             handle.remove()

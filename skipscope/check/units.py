@@ -7,6 +7,7 @@ spread       n tr((J^T J)^2) / tr(J^T J)^2 - 1, traces as means over the samples
              values over the square of their mean. 0 for an isometry, 1 for a large square matrix of independent normal
              numbers, about 2.5 for a layer with random weights, batch norm and ReLU
 branch_gain  as gain, of the branch alone
+branch_end   names of the last weights of the branch, with commas between: those that a factor on it can be put into
 gain_error, spread_error  standard errors of the mean over the signs, to first order
 
 E |J z|^2 = tr(J^T J) and E |J^T J z|^2 = tr((J^T J)^2) for signs z. Where the factors of a product of square matrices
@@ -31,7 +32,9 @@ from skipscope.measure.selection import labels
 from skipscope.numerics import seed_of
 from skipscope.trace import Point, Unit, trace
 from skipscope.trace.export import in_full_precision
+from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.inputs import Inputs
+from skipscope.trace.naming import parameters_read
 from skipscope.trace.running_statistics import copied, take_batch_statistics
 from skipscope.trace.undisturbed import unwrapped
 
@@ -83,13 +86,36 @@ def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
     )
 
 
-def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, float]:
+def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, Any]:
     J: Operator = unit.jacobian(point)  # type: ignore[attr-defined]
     branch: Operator = unit.jacobian(point, of="branch")  # type: ignore[attr-defined]
     batch, _, size = J.shape
     drawn = torch.randint(0, 2, (batch, size, PROBES), generator=generator, dtype=torch.int8, device="cpu")
     signs = drawn.mul(2).sub(1).to(J.device, J.dtype)
-    return {**moments(J, signs), "branch_gain": _gain(branch, _squares(branch.matmat(signs)))}
+    return {
+        **moments(J, signs),
+        "branch_gain": _gain(branch, _squares(branch.matmat(signs))),
+        "branch_end": ",".join(_last_weights(unit)),
+    }
+
+
+def _last_weights(unit: Unit) -> list[str]:
+    """Going back from each term of the sum but the skip, the first weights on every way."""
+    assert isinstance(unit, GraphUnit), "a trace without names of units follows a graph"
+    region, structure = unit.part.region, unit.trunk.structure
+    inside = set(structure.branch_nodes(region))
+    waiting = [term for term in region.terms if term is not region.skip]
+    found: dict[str, None] = {}
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node not in inside:
+            continue
+        seen.add(node)
+        weights = parameters_read(structure.program, structure.flow, node)
+        found |= dict.fromkeys(weights)
+        waiting += [] if weights else node.all_input_nodes
+    return sorted(found)
 
 
 def moments(J: Operator, signs: Tensor) -> dict[str, float]:
