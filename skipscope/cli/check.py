@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skipscope.cli.options import (
 from skipscope.cli.beforehand import require_folder
+from skipscope.cli.options import (
     Data,
     Device,
     Dtype,
@@ -19,12 +20,15 @@ from skipscope.cli.beforehand import require_folder
     Out,
     Samples,
     Seed,
-    Weights,
     TrustRemoteCode,
+    Weights,
     document,
     source_of,
 )
 from skipscope.cli.talk import CLAIM_FAILED, command, talk
+
+if TYPE_CHECKING:
+    from skipscope.models import Source
 
 
 @command
@@ -37,22 +41,22 @@ def check(
     samples: Samples = 32,
     device: Device = "cpu",
     dtype: Dtype = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Seed = 0,
     no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if it is not expected to train.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 unless it is expected to train.")] = False,
     out: Out = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: Json = False,
 ) -> None:
     """Will it train? A check of the initial weights, without training.
 
     Example: skipscope check skipscope:plainnet44-digits --data digits --strict
     """
+    require_folder(out)
     source = source_of(
         model,
         weights,
         data,
-    require_folder(out)
         input_shape,
         None,
         device,
@@ -61,12 +65,13 @@ def check(
         weights_needed=True,
         samples=samples,
         normalise=normalise,
+        trust_remote_code=trust_remote_code,
     )
     with talk.step("checking"):
         from skipscope.check import check as forecast_of
 
-        trust_remote_code=trust_remote_code,
         forecast = forecast_of(source.model, source.batch, seed=seed, units=not no_units)
+    forecast = replace(forecast, notes=(*forecast.notes, *_samples(source, samples)))
     written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **forecast.to_dict()})
     if out is not None:
         from skipscope.runs import write_whole
@@ -76,8 +81,16 @@ def check(
     if out is not None:
         talk.say(f"wrote {out / 'check.json'}")
     if strict and not forecast.trains:
-        talk.say(f"not expected to train: {', '.join(finding.name for finding in forecast.findings)}")
+        why = [finding.name for finding in forecast.findings] or list(forecast.unanswered)
+        talk.say(f"{forecast.verdict.lower()}: {', '.join(why)}")
         raise typer.Exit(CLAIM_FAILED)
+
+
+def _samples(source: Source, asked: int) -> list[str]:
+    """What a user's own example had to be made into."""
+    if source.lacking:
+        return [f"Fewer samples than the {asked} asked for: {source.lacking}."]
+    return [f"Measured at {source.inputs}."] if source.inputs else []
 
 
 def _about(random_weights: bool, weights: Path | None) -> str:
