@@ -291,6 +291,26 @@ def test_no_flipped_bit_gives_another_network(tmp_path: Path) -> None:
             _read(one, key, tmp_path, "a", lambda text: None)
 
 
+def test_a_damaged_checkpoint_stops_a_resumed_run(tmp_path: Path) -> None:
+    """It is neither resumed from nor left out: the user decides."""
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    run = RunFolder(tmp_path, "train")
+    with pytest.raises(KeyboardInterrupt), run:
+        train_into(network(), run, stop)
+    (file,) = (tmp_path / "checkpoints").iterdir()
+    _, changed = next(flipped(file.read_bytes(), 1))
+    file.write_bytes(changed)
+    run = RunFolder(tmp_path, "train", former="resume")
+    with pytest.raises(InputError, match=r"training\.safetensors is not a whole.*delete it to train again"), run:
+        train_into(network(), run, lambda done, total: None)
+    file.unlink()
+    with RunFolder(tmp_path, "train", former="resume") as run:
+        train_into(network(), run, lambda done, total: None)
+
+
 def test_no_flipped_bit_is_loaded_as_weights(tmp_path: Path) -> None:
     """As --weights does."""
     with RunFolder(tmp_path / "run", "train") as run:
