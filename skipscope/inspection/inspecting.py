@@ -91,14 +91,19 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     say = progress or (lambda what, done, total: None)
     require_units(trunk)
     point = trunk.at(x)
-    work = Work(trunk, point, Budget(seconds, device_of(trunk, point)), keep, say)
+    refused = without_derivative(trunk, point)
+    for unit_name, why in refused.items():
+        yield f"everything linear of {unit_name}", why
+    linear = [unit for unit in trunk.units if unit.name not in refused]
+    names = [unit.name for unit in linear]
+    work = Work(trunk, linear, point, Budget(seconds, device_of(trunk, point)), keep, say)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
-        "profile": lambda: profile(trunk, point, seed=seed),
-        "verification": lambda: verification(trunk, point),
+        "profile": lambda: profile(trunk, point, units=names, seed=seed),
+        "verification": lambda: verification(trunk, point, units=names),
         "trajectories": lambda: trajectories(trunk, point, projections=point.batch <= DRAWN, seed=seed),
     }
     if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
-        cheap["stability"] = lambda: _stability(trunk, x, seed)
+        cheap["stability"] = lambda: _stability(trunk, x, names, seed)
     for done, (name, measure) in enumerate(cheap.items()):
         say("profile, tests, condition numbers", done, len(cheap) + 1)
         if work.budget.left > 0:
@@ -110,14 +115,31 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     yield from _conditioning(trunk, x, work.budget, keep)
     say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
-    units = sorted(trunk.units, key=lambda unit: min(unit.jacobian(point).shape[1:]))  # type: ignore[attr-defined]
-    stages = [stage for stage in trunk.stages if len(stage.units) > 1]
+    units = sorted(linear, key=lambda unit: min(unit.jacobian(point).shape[1:]))  # type: ignore[attr-defined]
+    stages = [stage for stage in trunk.stages if len(stage.units) > 1 and not refused.keys() & _names(stage)]
     yield from work.through("spectra", "all singular values", [*units, *stages], work.spectrum, SPECTRA)
     full = [unit for unit in units if unit.name in work.done["spectra"]]
     large = [unit for unit in units if unit not in full]
     yield from work.through("leading", "leading singular values", large, lambda s: work.leading(s, seed), LEADING)
     yield from work.alignment(seed)
     yield from work.through("law", "the law", full, work.law, 1.0)
+
+
+def without_derivative(trunk: Trunk, point: Point) -> dict[str, str]:
+    """Units whose derivative cannot be had or trusted, with the reason; an InputError where that holds of all."""
+    reasons = {}
+    for unit in trunk.units:
+        try:
+            unit.jacobian(point)  # type: ignore[attr-defined]
+        except InputError as error:
+            reasons[unit.name] = str(error)
+            if len(reasons) == len(trunk.units):
+                raise
+    return reasons
+
+
+def _names(stage: Stage) -> set[str]:
+    return {unit.name for unit in stage.units}
 
 
 def require_units(trunk: Trunk) -> None:
@@ -129,7 +151,7 @@ def require_units(trunk: Trunk) -> None:
         )
 
 
-def _stability(trunk: Trunk, x: Any, seed: int) -> xarray.Dataset:
+def _stability(trunk: Trunk, x: Any, units: Sequence[str], seed: int) -> xarray.Dataset:
     """Adversarial and random perturbations of a classifier's images, with its own answers as labels; random ones of one
     per cent of the input's norm where it is no classifier or no image can be flipped."""
     main = x if isinstance(x, Tensor) else next(t for t in pytree.tree_leaves(x) if t.is_floating_point())
@@ -140,15 +162,20 @@ def _stability(trunk: Trunk, x: Any, seed: int) -> xarray.Dataset:
             if len(found.kept):
                 kinds = {"adversarial": found.perturbation, "random": uniform_like(found.perturbation, seed)}
                 steps = [float(step) for step in found.eps]
-                return stability(trunk, found.images, kinds).assign_attrs(step=steps, not_flipped=found.not_flipped)
-    return stability(trunk, x, {"random": uniform_like(SMALL_CHANGE * main, seed)})
+                measured = stability(trunk, found.images, kinds, units=units)
+                return measured.assign_attrs(step=steps, not_flipped=found.not_flipped)
+    return stability(trunk, x, {"random": uniform_like(SMALL_CHANGE * main, seed)}, units=units)
 
 
 class Work:
     """One span after another, each if its estimate fits what is left; whatever ends it, what was made is kept."""
 
-    def __init__(self, trunk: Trunk, point: Point, budget: Budget, keep: Keep, say: Progress) -> None:
-        self.trunk, self.point, self.budget, self.keep, self.say = trunk, point, budget, keep, say
+    def __init__(
+        self, trunk: Trunk, linear: Sequence[Unit], point: Point, budget: Budget, keep: Keep, say: Progress
+    ) -> None:
+        """linear: the units that have a derivative."""
+        self.trunk, self.linear, self.point = trunk, linear, point
+        self.budget, self.keep, self.say = budget, keep, say
         self.done: dict[str, list[str]] = {}
 
     def through(
@@ -209,12 +236,13 @@ class Work:
     def alignment(self, seed: int) -> LeftOut:
         """Of all units together: their Jacobians are compared with one another."""
         self.say("alignment", 0, 1)
-        estimate = sum(self._aligned(unit) for unit in self.trunk.units)
+        estimate = sum(self._aligned(unit) for unit in self.linear)
         left = self.budget.left - (1 - ALIGNMENT) * self.budget.seconds
         if estimate > left:
             yield "alignment", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
         else:
-            self.keep("alignment", alignment(self.trunk, self.point, LARGEST, chance=DRAWS, seed=seed))
+            names = [unit.name for unit in self.linear]
+            self.keep("alignment", alignment(self.trunk, self.point, LARGEST, units=names, chance=DRAWS, seed=seed))
         self.say("alignment", 1, 1)
 
     def _aligned(self, unit: Unit) -> float:
@@ -222,7 +250,7 @@ class Work:
         J = unit.jacobian(self.point)  # type: ignore[attr-defined]
         small = min(J.shape[1:]) <= DENSE_SIDE
         vectors = ALIGNED * self.budget.for_spectrum(J) if small else self.budget.for_products(J, LEADING_PRODUCTS)
-        return vectors + self.budget.for_products(J, LARGEST * (2 * len(self.trunk.units) + DRAWS))
+        return vectors + self.budget.for_products(J, LARGEST * (2 * len(self.linear) + DRAWS))
 
     def law(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]]:
         J = span.jacobian(self.point)  # type: ignore[attr-defined]

@@ -52,7 +52,7 @@ from torch import Tensor, fx
 
 from skipscope.linear.jacobian import Jacobian, jacobian
 from skipscope.linear.operator import DENSE_BLOCK, Operator
-from skipscope.numerics import load_forward_mode, measuring, seed_of
+from skipscope.numerics import seed_of
 from skipscope.trace import operations
 from skipscope.trace.cuts import Cut, cuts_of
 from skipscope.trace.graph_point import GraphPoint
@@ -271,10 +271,8 @@ def _axis(unit: GraphUnit, node: fx.Node) -> int:
 
 def _along_ones(function: Callable[[Tensor], Tensor], state: Tensor, axis: int) -> Tensor:
     """The diagonal of a pointwise function's Jacobian: its derivative along the vector of ones. (B, n)"""
-    load_forward_mode()
-    with torch.no_grad(), measuring():
-        derivative = torch.func.jvp(function, (state,), (torch.ones_like(state),))[1]
-    return derivative.movedim(axis, 0).flatten(1)
+    J = Jacobian(function, state, axis, exit_axis=axis)
+    return J.matmat(torch.ones(J.shape[0], J.shape[2], 1, dtype=state.dtype, device=state.device))[:, :, 0]
 
 
 def _columns(operator: Operator, chosen: Tensor) -> Tensor:

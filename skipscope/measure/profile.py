@@ -21,8 +21,16 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.measure.selection import labels, point_of
-from skipscope.measure.states import along_random_direction, by_sample, effective_rank, mean_square, rms
+from skipscope.measure.selection import Units, chosen_units, labels, point_of
+from skipscope.measure.states import (
+    along_random_direction,
+    by_sample,
+    direction,
+    effective_rank,
+    mean_square,
+    norm,
+    rms,
+)
 from skipscope.numerics import seed_of
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.trunk import Path
@@ -32,9 +40,16 @@ if TYPE_CHECKING:
 
 
 def profile(
-    trunk: Trunk, x: Any, *, loss: Callable[[Any], Tensor] | None = None, probes: int = 8, seed: int = 0
+    trunk: Trunk,
+    x: Any,
+    *,
+    units: Units = None,
+    loss: Callable[[Any], Tensor] | None = None,
+    probes: int = 8,
+    seed: int = 0,
 ) -> xarray.Dataset:
-    """Measure every unit at a batch of model inputs or a point; dimensions `unit` and `sample`.
+    """Measure units (names or indices, all by default) at a batch of model inputs or a point; dimensions `unit` and
+    `sample`.
 
     loss: a scalar function of the model's output for the gradients; without one they are those of the output along a
     random direction of about unit length per sample, which says how gradients travel, not how large a loss makes them.
@@ -43,19 +58,15 @@ def profile(
 
     if probes < 2:
         raise InputError(f"probes={probes}: at least 2 are needed for an error estimate")
-    if not trunk.units:
-        raise InputError(f"{type(trunk.model).__name__} has no residual units to measure")
-    point = point_of(trunk, x)
+    chosen, point = chosen_units(trunk, units), point_of(trunk, x)
     generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
     gradients = point.gradients(loss or along_random_direction(point.batch, generator))
-    rows = [
-        _unit(unit, point, gradient, probes, generator) for unit, gradient in zip(trunk.units, gradients, strict=False)
-    ]
+    rows = [_unit(unit, point, gradients[unit.index], probes, generator) for unit in chosen]
     columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
     data = {key: (("unit", "sample") if array.ndim == 2 else ("unit",), array) for key, array in columns.items()}
     return xarray.Dataset(
         data,
-        coords=labels(trunk.units),
+        coords=labels(chosen),
         attrs={
             "measure": "profile",
             "mode": "eval",
@@ -80,8 +91,8 @@ def _unit(
     missing = torch.full_like(state[:, 0], float("nan"))
     return {
         "state_rms": rms(state),
-        "branch_over_skip": branch.norm(dim=1) / skip.norm(dim=1),
-        "cosine": (branch * skip).sum(1) / (branch.norm(dim=1) * skip.norm(dim=1)),
+        "branch_over_skip": norm(branch) / norm(skip),
+        "cosine": (direction(branch) * direction(skip)).sum(1),
         "sum_zeros": (branch + skip == 0).sum(1),
         "gradient_rms": missing if gradient is None else rms(by_sample(gradient, unit.batch_axis)),
         "jacobian_square": square,

@@ -20,11 +20,30 @@ def by_sample(tensor: Tensor, axis: int) -> Tensor:
 
 def rms(state: Tensor) -> Tensor:
     """|h| / sqrt(n) of every sample: (B, n) -> (B,)."""
-    return state.square().mean(1).sqrt()
+    return norm(state) / state.shape[1] ** 0.5
+
+
+def norm(state: Tensor) -> Tensor:
+    """|h| of every sample: (B, n) -> (B,). Squares of numbers near 1e-200 or 1e200 would be none."""
+    largest = _largest(state)
+    return largest[:, 0] * (state / largest).norm(dim=1)
+
+
+def direction(state: Tensor) -> Tensor:
+    """h / |h| of every sample: (B, n); NaN for a state of zeros."""
+    state = state / _largest(state)
+    return state / state.norm(dim=1, keepdim=True)
+
+
+def _largest(state: Tensor) -> Tensor:
+    """(B, 1): the largest entry in magnitude; 1 for a state of zeros."""
+    largest = state.abs().amax(1, keepdim=True)
+    return torch.where(largest > 0, largest, 1.0)
 
 
 def effective_rank(state: Tensor) -> Tensor:
     """exp of the entropy of the squared singular values of (B, n), from the Gram matrix of the samples."""
+    state = state / _largest(state).amax()
     squares = torch.linalg.eigvalsh(state @ state.mT).clamp_min(0)
     shares = squares / squares.sum()
     return torch.exp(torch.special.entr(shares).sum())

@@ -71,3 +71,23 @@ def test_named_units_and_their_gradients() -> None:
 def test_a_model_without_units_is_refused() -> None:
     with pytest.raises(ss.InputError, match="no residual units"):
         ss.profile(ss.trace(mlp(), torch.randn(2, D)), torch.randn(2, D))
+
+
+def test_some_units_have_the_numbers_that_they_have_among_all() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*(Residual(mlp()) for _ in range(3))), torch.randn(4, D)
+    trunk = ss.trace(model, x)
+    everything, some = ss.profile(trunk, x), ss.profile(trunk, x, units=["2", 0])
+    assert some["unit"].values.tolist() == ["2", "0"]
+    for name in ("state_rms", "branch_over_skip", "cosine", "gradient_rms", "effective_rank"):
+        assert (some[name].values == everything[name].sel(unit=["2", "0"]).values).all()
+
+
+@pytest.mark.parametrize("scale", [1e-220, 1e-170, 1.0, 1e170, 1e220])
+def test_sizes_of_states_at_any_scale(scale: float) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Residual(nn.Linear(D, D, bias=False))).double(), torch.randn(4, D).double()
+    usual, scaled = (ss.profile(ss.trace(model, some), some) for some in (x, scale * x))
+    for name in ("branch_over_skip", "cosine", "effective_rank"):
+        assert scaled[name].values == pytest.approx(usual[name].values, rel=1e-12)
+    assert scaled["state_rms"].values / scale == pytest.approx(usual["state_rms"].values, rel=1e-12)
