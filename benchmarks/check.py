@@ -2,6 +2,7 @@
 
     python benchmarks/check.py train     # trains what is not in results/check.json yet; can be stopped and resumed
     python benchmarks/check.py measure   # the signals of all of them, anew
+    python benchmarks/check.py margins   # their standard errors over samples, beside the signals that are stored
     python benchmarks/check.py fit       # the thresholds that the first half of the networks gives
     python benchmarks/check.py report    # the other half's table and that of the later networks, into docs/check.md
     python benchmarks/check.py units     # gains and spreads of residual units, the table of docs/check.md
@@ -261,25 +262,37 @@ def report() -> None:
     print(text)
 
 
+def near(network: dict[str, Any]) -> bool:
+    """Whether the verdict hangs on a signal near its threshold, as `Forecast.near` has it."""
+    broken = [rule for rule in RULES if rule.broken(network["signals"])]
+    close = [rule.near(network["signals"][rule.signal], network["errors"][rule.signal]) for rule in broken or RULES]
+    return all(close) if broken else any(close)
+
+
 def judged(networks: dict[str, Any]) -> str:
+    """A narrow verdict counts as what it says."""
     lines = ["| network | best accuracy | trains | expected to train | broken |", "|---|---:|---|---|---|"]
     counts: Counter[tuple[bool, bool]] = Counter()
+    narrow: Counter[bool] = Counter()  # by whether the verdict is right
     for name, network in networks.items():
         broken = [rule.name for rule in RULES if rule.broken(network["signals"])]
         truth = network["trains"]
         counts[truth, not broken] += 1
+        narrow[truth == (not broken)] += near(network)
         cells = (
             f"`{name}`",
             f"{max(network['accuracy'].values()):.2f}",
             WORDS[truth],
-            WORDS[not broken] + ("" if truth == (not broken) else " (wrong)"),
+            WORDS[not broken] + (", narrowly" if near(network) else "") + ("" if truth == (not broken) else " (wrong)"),
             ", ".join(broken),
         )
         lines.append(f"| {' | '.join(cells)} |")
     right, total = counts[True, True] + counts[False, False], counts.total()
     low, high = wilson(right, total)
     head = [
-        f"{right} of {total} right: {right / total:.1%}, 95 % interval {low:.1%} to {high:.1%} (Wilson).",
+        f"{right} of {total} right: {right / total:.1%}, 95 % interval {low:.1%} to {high:.1%} (Wilson). Of these "
+        f"verdicts {narrow.total()} are narrow, and {narrow[True]} of them right; of the other "
+        f"{total - narrow.total()}, {right - narrow[True]} are right.",
         "",
         "| | expected to train | expected to fail |",
         "|---|---:|---:|",
@@ -345,12 +358,24 @@ def measure() -> None:
     write(found)
 
 
+def margins() -> None:
+    """Signals stay those that the networks were judged by; other processors give the last digits otherwise."""
+    found = read()
+    for name, network in (found["networks"] | found["later"]).items():
+        anew = measured(fresh(name), some_digits())
+        if [rule.broken(anew.signals) for rule in RULES] != [rule.broken(network["signals"]) for rule in RULES]:
+            print(f"{name}: other rules are broken than those of the stored signals", file=sys.stderr)
+        network["errors"] = {signal: round(value, 4) for signal, value in anew.errors.items()}
+    write(found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "measure", "fit", "report", "units"))
+    parser.add_argument("what", choices=("train", "measure", "margins", "fit", "report", "units"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    {"train": train, "measure": measure, "fit": fit, "report": report, "units": units}[options.what]()
+    steps = {"train": train, "measure": measure, "margins": margins, "fit": fit, "report": report, "units": units}
+    steps[options.what]()
 
 
 if __name__ == "__main__":

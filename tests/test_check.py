@@ -410,6 +410,7 @@ def test_the_headlines_are_those_of_the_stored_signals(benchmark: Any) -> None:
         low, high = (f"{100 * bound:.1f} %" for bound in benchmark.wilson(right, len(networks)))
         share = f"{right} of {len(networks)} right, {100 * right / len(networks):.1f} %"
         assert f"**{share}, 95 % interval {low} to {high}**" in page
+        assert " ".join(benchmark.judged(networks).split()) in page
 
 
 # -- the command
