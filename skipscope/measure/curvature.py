@@ -311,7 +311,7 @@ def _condition_of_definite(
     """Both ends tell where all eigenvalues have one sign; otherwise |lambda|_min is inside."""
     ends = [0, -1]
     magnitudes = numpy.abs(value[ends]).astype(float)
-    definite = value[0] * value[-1] > 0 and bool((magnitudes > residual[ends]).all())
+    definite = numpy.sign(value[0]) == numpy.sign(value[-1]) != 0 and bool((magnitudes > residual[ends]).all())
     if not definite or not converged[ends].all():
         return math.nan, "not measured"
     tolerance = H.shape[1] * H.eps * magnitudes.max()

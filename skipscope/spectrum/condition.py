@@ -11,8 +11,13 @@ min(m', n') singular values are exactly zero. A zero row of a tall matrix forces
 status, in this order:
     overflow                NaN or infinite entries (also after conversion); no number, `value` is NaN
     infinite                zero slices force a zero singular value, or sigma_min == 0; `value` is inf
-    numerically infinite    kappa >= 1 / (eps max(m, n)); `value` is what the SVD gave, its size means nothing
+    numerically infinite    kappa >= 1 / (eps max(m, n)), or sigma_min is not above what an operator's matrix is off by;
+                            `value` is what the SVD gave, its size means nothing
     finite
+
+kappa does not depend on the scale: the decomposition is that of the tensor over a power of two, so that no type's range
+matters, and zero slices are those of the data as they came, before any conversion. A slice of an operator's matrix that
+underflow may have made (`scale`) is no zero slice.
 
 eps is that of `precision`, by default the type of the computation: the entries are taken as they are. For data that
 were computed in float32, whose last bits are noise, give precision=torch.float32. max(m, n) is for the rounding of a
@@ -26,7 +31,7 @@ operations, and a dense SVD of the m x m triangle without vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
@@ -36,7 +41,9 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
+from skipscope.spectrum.assembly import compared
 from skipscope.spectrum.dense import svdvals, triangle
+from skipscope.spectrum.scale import exponents, scaled
 
 Reduction = Literal["mode", "max", "global", "channel", "matrix"]
 Status = Literal["finite", "numerically infinite", "infinite", "overflow"]
@@ -183,12 +190,14 @@ def condition_number(
     if size is not None and size < 1:
         raise InputError(f"condition_number: expected size of at least 1, got {size}")
 
-    def one(tensor: Tensor, data: torch.dtype) -> Condition:
-        return _condition(tensor.to(dtype), modes, reduce, data, precision, size)
+    def one(tensor: Tensor, nonzero: Tensor | None = None, off: float = 0.0) -> Condition:
+        nonzero = tensor != 0 if nonzero is None else nonzero  # a NaN counts as an entry
+        found = _condition(tensor, nonzero, modes, reduce, dtype, precision, size, off)
+        return replace(found, dtype=A.dtype)
 
     if isinstance(A, Tensor):
         tensor = A.detach()
-        return [one(sample, A.dtype) for sample in tensor] if batched else one(tensor, A.dtype)
+        return [one(sample) for sample in tensor] if batched else one(tensor)
     entries = math.prod(shape)
     if entries > limit:
         raise InputError(
@@ -199,7 +208,7 @@ def condition_number(
         )
     operator = A.double() if dtype == torch.float64 else A
     with measuring():
-        return [one(operator.take([sample]).dense()[0].detach(), A.dtype) for sample in range(A.shape[0])]
+        return [_of_operator(operator.take([sample]), one) for sample in range(A.shape[0])]
 
 
 def percentile_condition(values: Tensor, q: float = 0.1) -> Tensor:
@@ -207,7 +216,7 @@ def percentile_condition(values: Tensor, q: float = 0.1) -> Tensor:
 
     The form of Li, Jiao, Han and Weissman (Demystifying ResNet), who take the 10th percentile in place of the minimum.
     The quantile is linearly interpolated between order statistics, at position q (n - 1) counted from 0. Infinite where
-    it is zero, NaN where a value is NaN or infinite. Float64, of shape (...).
+    it is zero or the ratio is above the largest number, NaN where a value is NaN or infinite. Float64, of shape (...).
     """
     if not 0 <= q <= 1:
         raise InputError(f"percentile_condition: expected q from 0 to 1, got {q}")
@@ -242,28 +251,53 @@ def _modes(order: int, reduce: Reduction, leave_out: Sequence[int], channel: int
     return modes
 
 
+def _of_operator(A: Operator, condition: Callable[..., Condition]) -> Condition:
+    """Of one sample. What underflow may have made is no zero; what the matrix may be off by is relative to its largest
+    entry."""
+    entries = A.dense().detach()  # 1, m, n
+    if not entries.isfinite().all():
+        return condition(entries[0])
+    known = compared(A.double(), entries.double(), A.dtype)
+    rows, columns = known.zero_rows[0], known.zero_columns[0]
+    nonzero = torch.where(rows[:, None] | columns, False, entries[0] != 0)
+    nonzero[(entries[0] == 0).all(1) & ~rows] = True
+    nonzero[:, (entries[0] == 0).all(0) & ~columns] = True
+    largest = float(known.matrix.abs().max())
+    off = float(known.margin) / largest if largest else math.inf * bool(known.margin > 0)
+    return condition(entries[0], nonzero, off)
+
+
 def _condition(
     tensor: Tensor,
+    nonzero: Tensor,
     modes: tuple[int, ...],
     reduce: Reduction,
-    data: torch.dtype,
+    dtype: torch.dtype,
     precision: torch.dtype,
     size: int | None,
+    off: float,
 ) -> Condition:
+    """nonzero: which entries may differ from 0. off: of the matrix, relative to its largest entry."""
     axes = range(tensor.dim())
-    nonzero = tensor != 0  # a NaN counts as an entry
     zero_slices = tuple(int((~nonzero.any([axis for axis in axes if axis != mode])).sum()) for mode in axes)
     # The two unfoldings of a matrix are each other's transposes.
     looked_at = modes[:1] if tensor.dim() == 2 else modes
-    spectra = tuple(_mode(_unfold(tensor, mode), mode, precision, size) for mode in looked_at)
+    if tensor.to(dtype).isfinite().all():
+        exponent = int(exponents(tensor.reshape(1, -1), dtype))
+        data = (scaled(tensor.double()[None], -exponent)[0] if exponent else tensor).to(dtype)
+    else:
+        exponent, data = 0, torch.full_like(tensor, math.nan, dtype=dtype)
+    spectra = tuple(
+        _mode(_unfold(data, mode), _unfold(nonzero, mode), mode, exponent, precision, size, off) for mode in looked_at
+    )
     return Condition(
         **_number(spectra, reduce, precision, size),
         zero_slices=zero_slices,
         modes=spectra,
         reduce=reduce,
         shape=tuple(tensor.shape),
-        dtype=data,
-        computed_in=tensor.dtype,
+        dtype=tensor.dtype,
+        computed_in=dtype,
         precision=precision,
         size=size,
     )
@@ -279,25 +313,31 @@ def _number(spectra: Sequence[Mode], reduce: Reduction, precision: torch.dtype, 
         largest = max(float(mode.singular_values[0]) for mode in spectra)
         deciding = min(spectra, key=lambda mode: float(mode.singular_values[-1]))
         longest = size or max(max(mode.shape) for mode in spectra)
-        value, status = _ratio(largest, float(deciding.singular_values[-1]), torch.finfo(precision).eps * longest)
+        least = deciding.singular_values[-1]
+        value, status = _ratio(largest, float(least), torch.finfo(precision).eps * longest)
+        if status == "finite" and least < torch.finfo(least.dtype).smallest_normal:  # not all of its digits are there
+            status = "numerically infinite"
     return {"value": value, "status": status, "rank": deciding.rank, "full_rank": min(deciding.shape)}
 
 
-def _mode(matrix: Tensor, mode: int, precision: torch.dtype, size: int | None) -> Mode:
-    """The condition of an unfolding, (m, n)."""
+def _mode(
+    matrix: Tensor, nonzero: Tensor, mode: int, exponent: int, precision: torch.dtype, size: int | None, off: float
+) -> Mode:
+    """The condition of an unfolding, (m, n), over 2^exponent."""
     shape = (matrix.shape[0], matrix.shape[1])
     if not matrix.isfinite().all():
         return Mode(mode, shape, math.nan, "overflow", None, matrix.new_empty(0).cpu())
-    nonzero = matrix != 0
     rows, columns = nonzero.any(1), nonzero.any(0)
     values = matrix.new_zeros(min(shape))
     kept = min(int(rows.sum()), int(columns.sum()))
     if kept:
-        matrix = matrix if rows.all() and columns.all() else matrix[rows][:, columns]
-        values[:kept] = svdvals(_compressed(matrix))
+        left = matrix if rows.all() and columns.all() else matrix[rows][:, columns]
+        values[:kept] = svdvals(_compressed(left))
     values = values.cpu()
-    value, status, rank = condition_of(values, precision, size or max(shape))
-    return Mode(mode, shape, value, status, rank, values)
+    value, status, rank = condition_of(values, precision, size or max(shape), off * float(matrix.abs().max()))
+    if status == "infinite" and kept == min(shape) and bool((nonzero & (matrix == 0)).any()):
+        status = "numerically infinite"  # not zero: too small to be seen beside the largest
+    return Mode(mode, shape, value, status, rank, scaled(values[None], exponent)[0])
 
 
 def _compressed(matrix: Tensor) -> Tensor:
@@ -306,11 +346,13 @@ def _compressed(matrix: Tensor) -> Tensor:
     return triangle(tall) if tall.shape[0] > LONG * tall.shape[1] else matrix
 
 
-def condition_of(values: Tensor, precision: torch.dtype, size: int) -> tuple[float, Status, int]:
+def condition_of(values: Tensor, precision: torch.dtype, size: int, off: float = 0.0) -> tuple[float, Status, int]:
     """kappa, its status and the numerical rank from all singular values, in any order; a value that counts as zero is
-    at most eps size sigma_max."""
+    at most eps size sigma_max, or `off`, what the values are known to, where that is larger."""
     largest, smallest = float(values.max()), float(values.min())
     tolerance = torch.finfo(precision).eps * size
+    if off > tolerance * largest:
+        tolerance = off / largest if largest else math.inf
     rank = int((values > tolerance * largest).sum())
     return *_ratio(largest, smallest, tolerance), rank
 

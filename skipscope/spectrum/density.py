@@ -22,6 +22,9 @@ Errors: the variance over probes as a standard error, and the bias of the quadra
 after half of the steps. Values that lie closer together than k steps resolve, about pi/2 of the spectrum's range over
 k, look like a single one, in the bias too. Every sample gets the same probes, so that its numbers do not depend on its
 batch.
+
+Scale: the recurrence runs in a unit of each sample's own (`scale`). An operator of which underflow hides more than 1e-3
+of its size is refused, and so are numbers that float64 cannot hold, such as the fourth moment at 1e-90.
 """
 
 from __future__ import annotations
@@ -36,9 +39,13 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring, seed_of
+from skipscope.spectrum.scale import MARGIN, InUnit, exponents, scaled, upper
 
+GAUSS = math.sqrt(2 * math.pi)
 GRID = 256  # points of the smoothed density
 ROUNDING = 8.0  # times sqrt(max(m, n)) eps sigma_max: below it, a difference of values is rounding
+BEYOND = 1e100  # units: no value is there, and its square is a number
+HIDDEN = 1e-3  # of the largest value: more than this lost to underflow is refused
 ASYMMETRY = 1000.0  # times sqrt(n) eps |A v|: above it, an operator is not symmetric
 
 
@@ -57,8 +64,9 @@ class Rule:
 
     nodes: Tensor  # B, probes, steps: ascending
     weights: Tensor  # B, probes, steps: sum to 1 over the steps
-    diagonal: Tensor  # B, probes, steps
-    offdiagonal: Tensor  # B, probes, steps - 1
+    diagonal: Tensor  # B, probes, steps: in the unit
+    offdiagonal: Tensor  # B, probes, steps - 1: in the unit
+    exponent: Tensor  # B: the unit is 2^exponent
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class Density:
     symmetric: bool
     probes: int
     steps: int
-    products: int  # vectors that were multiplied by A or A^T, per sample
+    products: int  # vectors that were multiplied by A or A^T, per sample; finding the unit takes 4 to 12 more
     dtype: torch.dtype  # of the products
     seed: int
 
@@ -134,13 +142,27 @@ class Density:
         orders up to 2 steps - 1 of a symmetric operator), and then only the standard error counts."""
         if order < 1:
             raise InputError(f"moment: expected an order of 1 or more, got {order}")
-        full, half = ((rule.weights * rule.nodes**order).sum(-1) for rule in (self.rule, self.half))
-        return self._estimate(full, full - half)
+        # In the unit: squares of 1e-200 are zero, and so would be their errors.
+        exponent = self.rule.exponent
+        full, half = (
+            (rule.weights * scaled(rule.nodes, -exponent) ** order).sum(-1) for rule in (self.rule, self.half)
+        )
+        found = self._estimate(full, full - half)
+        value = torch.where(found.value == 0, 0.0, scaled(found.value, order * exponent))
+        kept = value.isfinite() & ((value == 0) == (found.value == 0))
+        if not (kept & ((value == 0) | (value.abs() >= torch.finfo(torch.float64).smallest_normal))).all():
+            raise InputError(
+                f"moment: that of order {order} is beyond the range of float64 (values near "
+                f"{float(self.nodes.abs().max()):.0e}); take it of a multiple of the operator"
+            )
+        error, bias = (upper(part, order * exponent) for part in (found.standard_error, found.bias))
+        return Estimate(value, error, bias)
 
     def _between(self, rule: Rule, lower: Tensor, upper: Tensor) -> Tensor:  # B, probes
         return (rule.weights * ((rule.nodes >= lower) & (rule.nodes <= upper))).sum(-1)
 
     def _christoffel(self, rule: Rule, value: Tensor) -> Tensor:  # B, probes
+        value = scaled(value, -rule.exponent).clamp(-BEYOND, BEYOND)
         return _christoffel(rule, value if self.symmetric else value * value)
 
     def _loose(self, index: Tensor, there: Tensor) -> Tensor:
@@ -197,14 +219,22 @@ def spectral_density(
     narrow = A if n <= m else A.T
     start = _probes(side, probes, seed).to(A.device, A.dtype).expand(batch, probes, side)
     with measuring():
-        main, side_band, exact, products = _in_halves(narrow, start, steps, symmetric)
+        other = _probes(max(m, n), 2, seed).to(start).expand(batch, 2, max(m, n))
+        unit = InUnit.of(narrow, start[:, :2].mT.contiguous(), None if symmetric else other.mT.contiguous())
+        main, side_band, exact, products = _in_halves(unit, start, steps, symmetric)
     main, side_band = main.cpu(), side_band.cpu()
     exact = exact.cpu() | (steps == side)
-    rule = _rule(main, side_band, symmetric)
+    rule = _rule(main, side_band, symmetric, unit.exponent)
     half_steps = max(1, steps // 2)
-    half = _rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric)
+    half = _rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric, unit.exponent)
 
-    largest = rule.nodes.abs().amax((1, 2))  # B
+    largest = scaled(rule.nodes, -unit.exponent).abs().amax((1, 2))  # B, in the unit
+    hidden = MARGIN * unit.lost
+    if not (hidden <= HIDDEN * largest).all():
+        raise InputError(
+            f"spectral_density: products of {A.name} underflow in {str(A.dtype).removeprefix('torch.')}, for samples "
+            f"{(~(hidden <= HIDDEN * largest)).nonzero().flatten().tolist()}; use A.double(), or a multiple of it"
+        )
     lowest, highest = float(rule.nodes.min()), float(rule.nodes.max())
     if width is None:
         width = (highest - lowest or max(highest, -lowest) or 1.0) / steps
@@ -213,6 +243,11 @@ def spectral_density(
     else:
         grid = torch.linspace(
             lowest - 4 * width, highest + 4 * width, points or GRID, dtype=torch.float64, device="cpu"
+        )
+    if not (width > 0 and grid.isfinite().all() and width / GAUSS > torch.finfo(torch.float64).smallest_normal):
+        raise InputError(
+            f"spectral_density: a curve over values from {lowest:.1e} to {highest:.1e} is beyond the range of float64; "
+            "take a multiple of the operator"
         )
     full_curve, half_curve = _smooth(rule, grid, width), _smooth(half, grid, width)  # B, probes, points
     density, error = _over_probes(full_curve)
@@ -226,7 +261,7 @@ def spectral_density(
         rule=rule,
         half=half,
         exact=exact,
-        rounding=_relative_rounding(A) * largest,
+        rounding=upper(_relative_rounding(A) * largest + hidden, unit.exponent),
         shape=A.shape,
         symmetric=symmetric,
         probes=probes,
@@ -336,27 +371,29 @@ def _relative_rounding(A: Operator) -> float:
 
 
 def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
-    """Costs no product: v_i^T A v_j = v_j^T A v_i for all pairs of probes."""
+    """Costs no product: v_i^T A v_j = v_j^T A v_i for all pairs of probes of a sample."""
     pairs = (v @ product.mT).double()  # B, probes, probes
-    difference = (pairs - pairs.mT).abs().amax()
-    allowed = ASYMMETRY * math.sqrt(A.shape[1]) * torch.finfo(A.dtype).eps * float(product.norm(dim=-1).amax())
-    if difference > allowed:
+    difference = (pairs - pairs.mT).abs().amax((1, 2))
+    size = product.double().norm(dim=-1).amax(1)  # B
+    if (difference > ASYMMETRY * math.sqrt(A.shape[1]) * torch.finfo(A.dtype).eps * size).any():
         raise InputError(
-            f"spectral_density: symmetric=True, but {A.name} is not: v^T A w and w^T A v differ by {difference:.2g}; "
-            "leave it out for the density of singular values"
+            f"spectral_density: symmetric=True, but {A.name} is not: v^T A w and w^T A v differ by "
+            f"{float((difference / size).max()):.2g} of their size; leave it out for the density of singular values"
         )
 
 
-def _rule(main: Tensor, band: Tensor, symmetric: bool) -> Rule:
-    """The Gauss rule of a tridiagonal matrix or of B^T B. A recurrence that ended leaves zeros, of weight zero."""
+def _rule(main: Tensor, band: Tensor, symmetric: bool, exponent: Tensor) -> Rule:
+    """The Gauss rule of a tridiagonal matrix or of B^T B, given in the unit. A recurrence that ended leaves zeros, of
+    weight zero."""
     matrix = torch.diag_embed(main) + torch.diag_embed(band, offset=1)
     if symmetric:
         nodes, vectors = torch.linalg.eigh(matrix, UPLO="U")
-        return Rule(nodes, vectors[..., 0, :] ** 2, main, band)
+        return Rule(scaled(nodes, exponent), vectors[..., 0, :] ** 2, main, band, exponent)
     _, nodes, vectors = torch.linalg.svd(matrix)  # vectors: B, probes, steps (one a row), steps
     diagonal = main**2
     diagonal[..., 1:] += band**2
-    return Rule(nodes.flip(-1), vectors[..., :, 0].flip(-1) ** 2, diagonal, main[..., :-1] * band)
+    weights = vectors[..., :, 0].flip(-1) ** 2
+    return Rule(scaled(nodes.flip(-1), exponent), weights, diagonal, main[..., :-1] * band, exponent)
 
 
 def _christoffel(rule: Rule, x: Tensor) -> Tensor:
@@ -378,10 +415,13 @@ def _smooth(rule: Rule, grid: Tensor, width: float) -> Tensor:
     curves = []
     for nodes, weights in zip(rule.nodes, rule.weights, strict=True):
         bumps = torch.exp(-0.5 * ((grid - nodes[..., None]) / width) ** 2)  # probes, steps, points
-        curves.append((weights[..., None] * bumps).sum(1) / (width * math.sqrt(2 * math.pi)))
+        curves.append((weights[..., None] * bumps).sum(1) / (width * GAUSS))
     return torch.stack(curves)
 
 
 def _over_probes(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard error over the second axis."""
-    return numbers.mean(1), numbers.std(1) / math.sqrt(numbers.shape[1])
+    """Mean and standard error over the second axis; the squares behind it in a unit of their own."""
+    exponent = exponents(numbers)
+    inside = scaled(numbers, -exponent)
+    error = inside.std(1) / math.sqrt(numbers.shape[1])
+    return scaled(inside.mean(1), exponent), upper(error, exponent)

@@ -1,7 +1,8 @@
 """All singular values of an operator, with a bound on their error.
 
-The matrix is assembled in float64. Rows and columns that are exactly zero (an inactive ReLU makes a zero row) are
-dropped and counted. Then one of three routes, the cheapest whose bound is within the wanted accuracy:
+The matrix is assembled in float64, and multiplied by a power of two where its scale is far from 1. Rows and columns
+that are exactly zero (an inactive ReLU makes a zero row) are dropped and counted. Then one of three routes, the
+cheapest whose bound is within the wanted accuracy and tells what is counted:
 
 law    units with an identity skip: the eigenproblem of size 2 r of `linear.law`; the rest of the values are exactly 1
 gram   square roots of the eigenvalues of A A^T (or A^T A, the smaller): values near zero lose half of the digits
@@ -10,9 +11,15 @@ svd    LAPACK's or cuSOLVER's QR iteration on the matrix itself: five to ten tim
 Bounds. With u the rounding unit and p the size of the eigenproblem, the computed Gram matrix and its eigenvalues are
 off by at most d = C sqrt(p) u s1^2 (C = 10: rounding errors add up like a random walk; the worst case that could be
 proved is sqrt(p) times larger and is never seen), so a value s is off by at most min(sqrt(d), d / s). On the law route
-s1^2 is replaced by |R|^2 |M| where that is larger. The svd route and the assembly are off by C sqrt(p) u s1. To all of
-them comes C times the estimated difference between products from the left and from the right: what cancels inside the
-network is lost there.
+s1^2 is replaced by |R|^2 |M| where that is larger, and what its factors leave out of J is added. The svd route and the
+assembly are off by C sqrt(p) u s1. To all of them comes C times the estimated difference between the matrix and
+products from the other side with large vectors: what cancels or underflows inside the network is lost there. A zero row
+or column counts as proved, with a bound of 0, where those products are zero too. Values near the smallest number of
+float64 are known to that number.
+
+Counts. `zeros` are values up to `tolerance`, `ones` values within 1e-7 of 1. A count that the bounds cannot decide is
+NaN: zeros where the tolerance is above 1e-3 of s1, ones where a value may be one or not. The gram and law routes give
+way to the svd where they leave such a doubt, or could take a value near 1 for a zero.
 """
 
 from __future__ import annotations
@@ -25,25 +32,28 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.jacobian import Jacobian
 from skipscope.linear.law import Law, law_of
-from skipscope.linear.operator import Dense, Operator
-from skipscope.numerics import seed_of
+from skipscope.linear.operator import Operator
+from skipscope.spectrum.assembly import assembled, two_sided_error
 from skipscope.spectrum.dense import svdvals
 from skipscope.spectrum.plan import check_fits
+from skipscope.spectrum.scale import scaled, upper
 
 ROUTES = ("law", "gram", "svd")
 C = 10.0
 ONE = 1e-7  # a value this close to 1 counts as one (if its bound allows to tell)
-PROBES = 4
+TELLING = 1e-3  # of s1, or of 1: a larger tolerance at zero tells nothing about a rank
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values of each sample, descending, and what is known of them."""
+    """Singular values of each sample, descending, and what is known of them.
+
+    The counts are NaN where the bounds cannot decide them.
+    """
 
     values: Tensor  # (B, min(m, n)) in float64
     bound: Tensor  # (B, min(m, n)): how far each may be from the exact one
-    rank: Tensor  # (B,) values above `tolerance`
     tolerance: Tensor  # (B,) max(m, n) eps s1, or the bound at zero where that is larger
     zeros_at_least: Tensor  # (B,) proved: rows or columns that are exactly zero
     ones_at_least: Tensor  # (B,) proved: the law of units
@@ -53,12 +63,17 @@ class Spectrum:
     @property
     def zeros(self) -> Tensor:
         """(B,) values that are zero within the tolerance."""
-        return self.values.shape[1] - self.rank
+        return _zeros(self.values, self.tolerance, self.zeros_at_least)
+
+    @property
+    def rank(self) -> Tensor:
+        """(B,) values above the tolerance."""
+        return self.values.shape[1] - self.zeros
 
     @property
     def ones(self) -> Tensor:
-        """(B,) values within 1e-7 (or their bound, where that is larger) of 1."""
-        return ((self.values - 1).abs() <= self.bound.clamp_min(ONE)).sum(1)
+        """(B,) values within 1e-7 of 1."""
+        return _ones(self.values, self.bound)
 
     def share(self, low: float, high: float) -> Tensor:
         """(B,) the share of the values in [low, high]."""
@@ -67,8 +82,9 @@ class Spectrum:
     def __repr__(self) -> str:
         largest = [float(f"{value:.4g}") for value in self.values[:, :1].flatten().tolist()]
         error = float(self.bound.max()) if self.bound.numel() else 0.0
+        ranks = ", ".join(f"{rank:.0f}" for rank in self.rank.tolist())
         return (
-            f"<Spectrum of {self.shape}: largest {largest}, rank {self.rank.tolist()}, at least "
+            f"<Spectrum of {self.shape}: largest {largest}, rank [{ranks}], at least "
             f"{self.zeros_at_least.tolist()} zeros and {self.ones_at_least.tolist()} ones, error below {error:.1e}>"
         )
 
@@ -87,69 +103,86 @@ def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = 
         raise InputError(f"route='law': {A.name} is not a unit with an identity skip and a tail that passes 0 or 1")
     assembly = A.double().eps
     found = [_of_sample(A, law, sample, accuracy, route, assembly) for sample in range(A.shape[0])]
-    values, bounds, zeros, routes = (list(column) for column in zip(*found, strict=True))
-    stacked, bound = torch.stack(values), torch.stack(bounds)
-    eps = torch.finfo(torch.float64).eps
-    floor = torch.stack([_largest(v, b) for v, b in zip(values, bounds, strict=True)])
-    tolerance = torch.maximum(max(A.shape[1:]) * eps * stacked[:, 0], floor) if stacked.shape[1] else floor
     ones = law.ones_at_least if law is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
-        values=stacked,
-        bound=bound,
-        rank=(stacked > tolerance[:, None]).sum(1),
-        tolerance=tolerance,
-        zeros_at_least=torch.tensor(zeros, device="cpu"),
+        values=torch.stack([one.values for one in found]),
+        bound=torch.stack([one.bound for one in found]),
+        tolerance=torch.stack([one.tolerance(max(A.shape[1:])) for one in found]),
+        zeros_at_least=torch.tensor([one.zeros for one in found], device="cpu"),
         ones_at_least=ones.cpu(),
-        routes=tuple(routes),
+        routes=tuple(one.route for one in found),
         shape=A.shape,
     )
 
 
+@dataclass(frozen=True)
+class Values:
+    """Of one sample, by one route; on the CPU."""
+
+    values: Tensor  # min(m, n)
+    bound: Tensor
+    zeros: int  # proved
+    route: str
+
+    def tolerance(self, size: int) -> Tensor:
+        """For an m x n matrix, size = max(m, n)."""
+        if not len(self.values):
+            return self.values.new_zeros(())
+        return torch.maximum(size * torch.finfo(torch.float64).eps * self.values[0], self.bound.max())
+
+    def acceptable(self, accuracy: float, size: int) -> bool:
+        """Within the accuracy, and no count in doubt that a more exact route could decide."""
+        if not len(self.values):
+            return True
+        tolerance = self.tolerance(size)
+        zeros = self.values <= tolerance
+        told = bool(tolerance <= TELLING) or int(zeros.sum()) <= self.zeros
+        counted = not _ones(self.values[None], self.bound[None]).isnan().any()
+        return told and counted and bool(self.bound.max() <= accuracy * self.values[0])
+
+
+def _zeros(values: Tensor, tolerance: Tensor, proved: Tensor) -> Tensor:
+    """(B,) in float64. values: (B, n); tolerance and what is proved to be zero: (B,)."""
+    counted = (values <= tolerance[:, None]).sum(1)
+    largest = values[:, 0] if values.shape[1] else torch.zeros_like(tolerance)
+    told = (tolerance <= TELLING * largest) | (counted <= proved)
+    return torch.where(told, counted.double(), torch.nan)
+
+
+def _ones(values: Tensor, bound: Tensor) -> Tensor:
+    """(B,) in float64, from (B, n) each."""
+    distance = (values - 1).abs()
+    doubtful = ((bound > ONE) & (distance <= bound + ONE)).any(1)
+    return torch.where(doubtful, torch.nan, (distance <= ONE).sum(1).double())
+
+
 def _of_sample(
     A: Operator, law: Law | None, sample: int, accuracy: float, route: str | None, assembly: float
-) -> tuple[Tensor, Tensor, int, str]:
-    """Values, bounds, proved zeros and route of one sample; values on the CPU."""
-    size = min(A.shape[1:])
+) -> Values:
+    size, longer = min(A.shape[1:]), max(A.shape[1:])
     if law is not None and (route == "law" or (route is None and _law_is_cheaper(law, sample))):
-        values, bound = _by_law(law, sample)
-        bound = bound + C * _product_error(A.take([sample]).double(), None)
-        if route == "law" or _acceptable(values, bound, accuracy):
-            return _padded(values, size), _padded(bound, size), int(law.zeros_at_least[sample]), "law"
-    one = A.take([sample]).double()
-    matrix = one.dense()[0]
-    if not torch.isfinite(matrix).all():
-        raise InputError(f"{A.name} has NaN or infinite entries; check the weights and the batch")
-    products = C * _product_error(one, matrix)
-    rows, columns = matrix.ne(0).any(1), matrix.ne(0).any(0)
-    matrix = matrix[rows][:, columns]
+        values, bound = _by_law(law, sample, A.take([sample]).double())
+        zeros = int(law.zeros_at_least[sample])
+        found = Values(_padded(values, size), _padded(bound, size), zeros, "law")
+        if route == "law" or found.acceptable(accuracy, longer):
+            return found
+    known = assembled(A, [sample])
+    exponent, lost = int(known.exponent), float(known.margin)
+    matrix = known.matrix[0][~known.zero_rows[0]][:, ~known.zero_columns[0]]
     zeros = size - min(matrix.shape)
+
+    def stated(values: Tensor, bound: Tensor, by: str) -> Values:
+        """Out of the unit again."""
+        found = scaled(_padded(values, size)[None], exponent)[0]
+        if not found.isfinite().all():
+            raise InputError(f"singular values of {A.name} are larger than float64 can hold; take them of 1e-100 * A")
+        return Values(found, upper(_padded(bound + lost, size)[None], exponent)[0], zeros, by)
+
     if route != "svd" and min(matrix.shape):
-        values, bound = _by_gram(matrix, assembly)
-        bound = bound + products
-        if route == "gram" or _acceptable(values, bound, accuracy):
-            return _padded(values, size), _padded(bound, size), zeros, "gram"
-    values, bound = _by_svd(matrix, assembly)
-    return _padded(values, size), _padded(bound + products, size), zeros, "svd"
-
-
-def _product_error(A: Operator, matrix: Tensor | None) -> float:
-    """An estimate of |E|_F, where E is the difference between an assembled matrix and the operator's transpose.
-
-    Inside a network large terms may cancel, which no route can see; but products from the left and from the right
-    then round in different ways. For Gaussian u and v the mean square of u^T (A v) - (A^T u)^T v is |E|_F^2.
-    A: one sample. matrix: what its columns were assembled to, None where they were not.
-    """
-    if isinstance(A, Dense):
-        return 0.0
-    _, m, n = A.shape
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
-    u, v = (
-        torch.randn(1, size, PROBES, dtype=torch.float64, generator=generator, device="cpu").to(A.device)
-        for size in (m, n)
-    )
-    pushed = A.matmat(v) if matrix is None else matrix @ v
-    difference = u.mT @ pushed - A.rmatmat(u).mT @ v  # 1, PROBES, PROBES
-    return float(difference.square().mean().sqrt())
+        found = stated(*_by_gram(matrix, assembly), "gram")
+        if route == "gram" or found.acceptable(accuracy, longer):
+            return found
+    return stated(*_by_svd(matrix, assembly), "svd")
 
 
 def _by_gram(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
@@ -167,8 +200,11 @@ def _by_svd(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
     return values, rounding.expand_as(values).clone()
 
 
-def _by_law(law: Law, sample: int) -> tuple[Tensor, Tensor]:
-    """The values of the active rows: 2 r from the reduced eigenproblem, the rest exactly one."""
+def _by_law(law: Law, sample: int, J: Operator) -> tuple[Tensor, Tensor]:
+    """The values of the active rows: 2 r from the reduced eigenproblem, the rest exactly one.
+
+    J: the sample's Jacobian, whose own products say what the factors leave out.
+    """
     U, V = law.factors(sample)  # n, r
     active = law.tail[sample] != 0
     W = torch.cat([U[active], V[active]], 1)  # a, 2 r
@@ -178,10 +214,14 @@ def _by_law(law: Law, sample: int) -> tuple[Tensor, Tensor]:
     M[:r, r:] = M[r:, :r] = torch.eye(r, dtype=torch.float64, device=U.device)
     R = torch.linalg.qr(W, mode="r").R  # min(a, 2 r), 2 r
     shifted = R @ M @ R.mT
+    if not shifted.isfinite().all():  # factors near 1e77 and more: their fourth power is no number
+        unknown = torch.zeros(int(active.sum()), dtype=torch.float64, device="cpu")
+        return unknown, torch.full_like(unknown, torch.inf)
     squares = 1 + torch.linalg.eigvalsh((shifted + shifted.mT) / 2)
     rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
     factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
-    return _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
+    values, bound = _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
+    return values, bound + C * max(two_sided_error(J), law.error(J, sample, U, V))
 
 
 def _norm(matrix: Tensor) -> float:
@@ -210,10 +250,6 @@ def _excess(assembly: float) -> float:
     return max(0.0, assembly - torch.finfo(torch.float64).eps)
 
 
-def _acceptable(values: Tensor, bound: Tensor, accuracy: float) -> bool:
-    return not len(values) or bool(bound.max() <= accuracy * values[0])
-
-
 def _law_is_cheaper(law: Law, sample: int) -> bool:
     return bool(law.binary[sample]) and bool(2 * law.rank[sample] < LAW_GAIN * law.active[sample])
 
@@ -221,8 +257,3 @@ def _law_is_cheaper(law: Law, sample: int) -> bool:
 def _padded(values: Tensor, size: int) -> Tensor:
     """Zeros for the dropped rows and columns: exact, so their bound is zero too."""
     return torch.cat([values, values.new_zeros(size - len(values))])
-
-
-def _largest(values: Tensor, bound: Tensor) -> Tensor:
-    """The largest bound: that of the smallest value which was computed."""
-    return bound.max() if len(bound) else values.new_zeros(())

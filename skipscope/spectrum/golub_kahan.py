@@ -25,9 +25,12 @@ import torch
 from torch import Tensor
 
 from skipscope.linear.operator import Operator
+from skipscope.spectrum.assembly import assembled
 from skipscope.spectrum.dense import thin_svd
 from skipscope.spectrum.krylov import (
+    Ground,
     Krylov,
+    Plan,
     check_adjoint,
     check_finite,
     check_options,
@@ -37,6 +40,7 @@ from skipscope.spectrum.krylov import (
     orthonormalise,
     plan,
 )
+from skipscope.spectrum.scale import fresh_products
 
 STEPS = {"largest": 14, "smallest": 40}  # of a cycle: small values need polynomials of a high degree
 
@@ -52,7 +56,7 @@ class SVD:
     S: Tensor  # B, k
     V: Tensor  # B, n, k
     residuals: Tensor  # B, k: max(|A v - s u|, |A^T u - s v|)
-    converged: Tensor  # B, k: the residual is at most the tolerance times the largest value
+    converged: Tensor  # B, k: the residual is at most the tolerance times the largest value, and the values were tried
     iterations: Tensor  # B: steps of a block
     products: Tensor  # B: vectors multiplied by A or A^T
     route: str  # "dense" or "iterative"
@@ -84,18 +88,17 @@ def svd(
     sizes = plan(A.shape, k, block, decomposition=6.0 * large * small**2 + 20.0 * small**3, sides=2, steps=STEPS[which])
     tolerance = default_tolerance(A.dtype) if tol is None else tol
     route = route or sizes.route(prefer_dense=which == "smallest")
-    iterations = products = [0] * batch
+    iterations, products = [0] * batch, [small] * batch
+    values: Tensor | None = None
     if route == "dense":
-        S, U, V, scale = _dense(A, k, which, sizes.samples_at_once)
-        products = [small] * batch
+        values, U, V, ground = _dense(A, k, which, sizes)
     else:
         tall = A if m >= n else A.T
         krylov = GolubKahan(tall, which, tolerance, sizes.block, seed)
         _, U, V = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
         U, V = (U, V) if m >= n else (V, U)
-        S, scale = None, krylov.scale * krylov.unit
-        iterations, products = krylov.iterations, krylov.products
-    return _finish(A, S, U, V, which, tolerance * scale.double(), iterations, products, route)
+        ground, iterations, products = krylov.ground, krylov.iterations, krylov.products
+    return _finish(A, values, U, V, which, tolerance, ground, iterations, products, route)
 
 
 class GolubKahan(Krylov):
@@ -131,18 +134,17 @@ class GolubKahan(Krylov):
         return torch.where(zero, 0.0, residuals) if self.which == "smallest" else residuals
 
 
-def _dense(A: Operator, k: int, which: str, at_once: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """S, U, V and the largest value, from the matrices in float64."""
-    parts = []
-    for start in range(0, A.shape[0], at_once):
-        samples = range(start, min(start + at_once, A.shape[0]))
-        matrix = A.take(samples).double().dense()
-        check_finite(matrix, A, samples)
-        U, S, Vt = thin_svd(matrix)
+def _dense(A: Operator, k: int, which: str, sizes: Plan) -> tuple[Tensor, Tensor, Tensor, Ground]:
+    """Values in their unit, U and V, from the matrices in float64."""
+    parts, grounds = [], []
+    for samples in sizes.parts(A.shape[0]):
+        known = assembled(A, samples)
+        U, S, Vt = thin_svd(known.matrix)
         wanted = slice(0, k) if which == "largest" else slice(S.shape[1] - k, None)
-        parts.append((S[:, wanted], U[:, :, wanted], Vt[:, wanted].mT, S[:, 0]))
-    S, U, V, scale = (torch.cat(column) for column in zip(*parts, strict=True))
-    return S, U.to(A.dtype), V.to(A.dtype), scale
+        parts.append((S[:, wanted], U[:, :, wanted], Vt[:, wanted].mT))
+        grounds.append(Ground(known.exponent, S[:, 0], known.hidden, torch.ones_like(S[:, 0], dtype=torch.bool)))
+    S, U, V = (torch.cat(column) for column in zip(*parts, strict=True))
+    return S, U.to(A.dtype), V.to(A.dtype), Ground.together(grounds)
 
 
 def _finish(
@@ -151,14 +153,18 @@ def _finish(
     U: Tensor,
     V: Tensor,
     which: str,
-    bound: Tensor,
+    tolerance: float,
+    ground: Ground,
     iterations: Sequence[int],
     products: Sequence[int],
     route: str,
 ) -> SVD:
     """Rayleigh quotients where there are no values yet, order, signs, and residuals from fresh products."""
     k = U.shape[2]
-    image, back = A.matmat(V).double(), A.rmatmat(U).double()  # B, m, k  B, n, k
+    image = fresh_products(A.matmat, V, ground.exponent)  # B, m, k
+    back = fresh_products(A.rmatmat, U, ground.exponent)  # B, n, k
+    for product in (image, back):
+        check_finite(product, A, range(A.shape[0]))
     U, V, dtype = U.double(), V.double(), A.dtype
     if S is None:
         S = (U * image).sum(1)  # B, k
@@ -171,12 +177,13 @@ def _finish(
     S, residuals = S.gather(1, order), residuals.gather(1, order)
     U, V = (vectors.gather(2, order[:, None].expand(vectors.shape)) for vectors in (U, V))
     signs = fixed_signs(V)
+    S, residuals, converged = ground.stated(S, residuals, tolerance, dtype)
     return SVD(
         U=(U * signs).to(dtype),
-        S=S.to(dtype),
+        S=S,
         V=(V * signs).to(dtype),
-        residuals=residuals.to(dtype),
-        converged=residuals <= bound[:, None],
+        residuals=residuals,
+        converged=converged,
         iterations=torch.tensor(iterations, device="cpu"),
         products=torch.tensor(products, device="cpu") + 2 * k,
         route=route,

@@ -14,14 +14,15 @@ enough", Giraud, Langou, Rozloznik, van den Eshof 2005). (2) A vector that depen
 one, with a zero in the coefficients, so that an exhausted Krylov space goes on. (3) A Krylov space holds no more copies
 of a repeated value than its block is wide. So values that have converged are tried once more: everything but their
 vectors is dropped, the iteration starts from a fresh random block, and it ends when the same values stand and the next
-one, seen from there, cannot overtake them.
+one, seen from there, cannot overtake them. What has not stood that trial when the products are spent has not converged,
+however small its residual: it is a triplet, but perhaps not the one that was asked for.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
@@ -30,6 +31,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import seed_of
+from skipscope.spectrum.scale import MARGIN, InUnit, scaled, smallest
 
 DENSE_BYTES = 8 * 2**30  # the most that a dense route takes without being asked: matrix, vectors and work space
 DENSE_COPIES = 4
@@ -55,9 +57,10 @@ class Plan:
         cheaper = prefer_dense or self.dense <= self.iterative
         return "dense" if cheaper and self.dense_bytes <= DENSE_BYTES else "iterative"
 
-    @property
-    def samples_at_once(self) -> int:
-        return max(1, DENSE_BYTES // self.dense_bytes)
+    def parts(self, batch: int) -> Iterator[range]:
+        """The samples whose matrices are in memory together."""
+        at_once = max(1, DENSE_BYTES // self.dense_bytes)
+        return (range(start, min(start + at_once, batch)) for start in range(0, batch, at_once))
 
 
 def plan(
@@ -83,6 +86,36 @@ def plan(
         dense_bytes=8 * m * n * DENSE_COPIES,
         iterative=products * (2.0 * m * n + 8.0 * large * subspace) + products / sides / block * STEP_FLOPS / batch,
     )
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the values of every sample stand on, in the unit 2^exponent."""
+
+    exponent: Tensor  # B
+    scale: Tensor  # B: the largest value
+    lost: Tensor  # B: of the operator, where underflow hides it from the products
+    settled: Tensor  # B: these are the values that were asked for, as far as a second trial can tell
+
+    @classmethod
+    def together(cls, parts: Sequence[Ground]) -> Ground:
+        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def stated(
+        self, values: Tensor, residuals: Tensor, tolerance: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, residuals and `converged` (B, k) as the user gets them, in the operator's type.
+
+        What that type cannot hold of a value is a part of its residual: below the smallest normal number it loses
+        digits, above the largest all of them. A residual is rounded up.
+        """
+        result = scaled(values, self.exponent).to(dtype)
+        missing = (scaled(result.double(), -self.exponent) - values).abs()
+        residuals = residuals + torch.where(missing <= torch.finfo(dtype).eps * values.abs(), 0.0, missing)
+        stated = scaled(residuals, self.exponent).to(dtype)
+        stated = torch.where(residuals > 0, stated.clamp_min(smallest(dtype)), stated)
+        lost, scale, settled = (part.to(values.device)[:, None] for part in (self.lost, self.scale, self.settled))
+        return result, stated, settled & (residuals + lost <= tolerance * scale)
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
@@ -212,16 +245,25 @@ def random_block(size: int, width: int, generator: torch.Generator, like: Tensor
 
 
 class Krylov(ABC):
-    """The bases of some samples; a subclass says how they grow and how the projected matrix is decomposed."""
+    """The bases of some samples, in a unit of each sample's own; a subclass says how they grow and how the projected
+    matrix is decomposed."""
+
+    sides = 2  # 1 where the operator is its own transpose
 
     def __init__(self, operator: Operator, block: int, seed: int) -> None:
-        self.whole, self.block = operator, block
+        self.block = block
         self.generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
-        self.unit = torch.ones(
-            operator.shape[0], dtype=operator.dtype, device=operator.device
-        )  # B: what products are divided by
-        self.scale = torch.zeros_like(self.unit)  # B: the largest value seen, in that unit
-        self.products, self.iterations = [0] * operator.shape[0], [0] * operator.shape[0]
+        batch = operator.shape[0]
+        self.scale = torch.zeros(batch, dtype=operator.dtype, device=operator.device)  # B: the largest value seen
+        self.whole = InUnit.of(operator, *self._probes(operator, seed))
+        self.settled = torch.zeros(batch, dtype=torch.bool, device=operator.device)  # B: tried once more, and stood
+        self.products, self.iterations = self.whole.products, [0] * batch
+
+    def _probes(self, operator: Operator, seed: int) -> Iterator[Tensor]:
+        """Vectors of length near 1 for the products that find the unit, one block per side."""
+        generator = torch.Generator("cpu").manual_seed(seed_of("unit", seed))
+        for size in (operator.shape[2], operator.shape[1])[: self.sides]:
+            yield random_block(size, BLOCK, generator, self.scale).expand(operator.shape[0], -1, -1) / size**0.5
 
     def begin(self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
         """Start from Ritz triplets (B, k), (B, m, k), (B, n, k), none at first, and a random block."""
@@ -229,7 +271,7 @@ class Krylov(ABC):
         self.first_round = not values.shape[1]
         self.left, self.right, self.projected = left, right, torch.diag_embed(values)
         start = random_block(right.shape[1], self.block, self.generator, right).expand(len(samples), -1, -1)
-        self.next, _, _ = orthonormalise(start, right, self.unit.new_ones(len(samples)), self.generator)
+        self.next, _, _ = orthonormalise(start, right, self.scale.new_ones(len(samples)), self.generator)
         self.coupling = torch.zeros(
             len(samples), self.next.shape[2], right.shape[2], dtype=right.dtype, device=right.device
         )
@@ -237,6 +279,10 @@ class Krylov(ABC):
     @property
     def size(self) -> int:
         return self.right.shape[2]
+
+    @property
+    def ground(self) -> Ground:
+        return Ground(self.whole.exponent, self.scale.double(), MARGIN * self.whole.lost, self.settled)
 
     @abstractmethod
     def expand(self) -> None:
@@ -264,15 +310,8 @@ class Krylov(ABC):
             self.iterations[sample] += 1
 
     def multiply(self, block: Tensor, transposed: bool = False) -> Tensor:
-        """A product in the samples' unit. The unit is a power of two near the first product's largest entry: norms of
-        operators at 1e-30 do not underflow."""
         product = self.operator.rmatmat(block) if transposed else self.operator.matmat(block)
         check_finite(product, self.operator, self.samples)
-        if not self.size:
-            largest = product.abs().amax((1, 2))
-            exponent = torch.where(largest > 0, largest, 1.0).log2().round()
-            self.unit[self.samples] = torch.exp2(exponent)
-        product = product / self.unit[self.samples][:, None, None]
         norms = torch.linalg.vector_norm(product, dim=1).amax(1)  # B
         self.scale[self.samples] = torch.maximum(self.scale[self.samples], norms)
         for sample in self.samples:
@@ -283,7 +322,7 @@ class Krylov(ABC):
 def iterate(krylov: Krylov, k: int, sizes: Plan, tolerance: float, budget: int) -> tuple[Tensor, Tensor, Tensor]:
     """Ritz values (B, k) and left and right vectors of every sample, converged or at the end of its products."""
     batch, m, n = krylov.whole.shape
-    values, left, right = (krylov.unit.new_zeros(batch, *shape) for shape in ((k,), (m, k), (n, k)))
+    values, left, right = (krylov.scale.new_zeros(batch, *shape) for shape in ((k,), (m, k), (n, k)))
     inner = max(tolerance / 4, 4 * torch.finfo(values.dtype).eps)
     samples, kept = list(range(batch)), 0
     while samples:  # a round: the first finds the values, the others try them
@@ -301,7 +340,8 @@ def iterate(krylov: Krylov, k: int, sizes: Plan, tolerance: float, budget: int) 
             same = ((ritz[:, :k] - values[now]).abs() <= tolerance * scale).all(1)
             behind = fine if complete else residuals[:, k] <= (ritz[:, k - 1] - ritz[:, k]).abs() + inner * scale[:, 0]
             spent = torch.tensor([krylov.products[sample] >= budget for sample in now], device=fine.device)
-            over = spent | (fine & same & behind & (kept > 0)) | complete
+            krylov.settled[now] = settled = (fine & same & behind & (kept > 0)) | complete
+            over = spent | settled
             retry = ~over & fine & ~(same & (kept > 0))
             leave = (over | retry).nonzero()[:, 0].tolist()
             if leave:

@@ -24,9 +24,12 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
+from skipscope.spectrum.assembly import Assembled, assembled
 from skipscope.spectrum.krylov import (
     DENSE_BYTES,
+    Ground,
     Krylov,
+    Plan,
     check_adjoint,
     check_finite,
     check_options,
@@ -36,6 +39,7 @@ from skipscope.spectrum.krylov import (
     orthonormalise,
     plan,
 )
+from skipscope.spectrum.scale import fresh_products, upper
 
 Which = Literal["largest", "smallest", "magnitude"]
 
@@ -48,7 +52,7 @@ class Eigs:
     values: Tensor  # B, k
     vectors: Tensor  # B, n, k
     residuals: Tensor  # B, k: |H v - l v|
-    converged: Tensor  # B, k: the residual is at most the tolerance times the largest magnitude
+    converged: Tensor  # B, k: the residual is at most the tolerance times the largest magnitude, and the values tried
     iterations: Tensor  # B: steps of a block
     products: Tensor  # B: vectors multiplied by H
     route: str  # "dense" or "iterative"
@@ -56,7 +60,9 @@ class Eigs:
 
 @dataclass(frozen=True)
 class Inertia:
-    """How many eigenvalues of every sample are negative, zero (up to `tolerance` in magnitude) and positive."""
+    """How many eigenvalues of every sample are negative, zero (up to `tolerance` in magnitude) and positive.
+
+    `tolerance` is what was asked for, or what the matrix is known to where that is larger."""
 
     negative: Tensor  # B
     zero: Tensor  # B
@@ -88,28 +94,28 @@ def eigs(
     sizes = plan(H.shape, k, block, decomposition=9.0 * n**3, sides=1)
     tolerance = default_tolerance(H.dtype) if tol is None else tol
     route = route or sizes.route()
-    iterations = products = [0] * batch
+    iterations, products = [0] * batch, [n] * batch
     if route == "dense":
-        values, vectors, scale = _dense(H, k, which, sizes.samples_at_once)
-        products = [n] * batch
-        image = H.matmat(vectors).double()  # B, n, k
+        values, vectors, ground = _dense(H, k, which, sizes)
+        image = _images(H, vectors, ground)  # B, n, k
     else:
         krylov = Lanczos(H, which, sizes.block, seed)
         _, _, vectors = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
-        scale = krylov.scale.double() * krylov.unit.double()
-        iterations, products = krylov.iterations, krylov.products
-        image = H.matmat(vectors).double()
+        ground, iterations, products = krylov.ground, krylov.iterations, krylov.products
+        image = _images(H, vectors, ground)
         values = (vectors.double() * image).sum(1)  # the Rayleigh quotient
     vectors = vectors.double()
     residuals = torch.linalg.vector_norm(image - values[:, None] * vectors, dim=1)  # B, k
     order = _order(values, which)
     vectors = vectors.gather(2, order[:, None].expand(vectors.shape))
-    values, residuals = values.gather(1, order), residuals.gather(1, order)
+    values, residuals, converged = ground.stated(
+        values.gather(1, order), residuals.gather(1, order), tolerance, H.dtype
+    )
     return Eigs(
-        values=values.to(H.dtype),
+        values=values,
         vectors=(vectors * fixed_signs(vectors)).to(H.dtype),
-        residuals=residuals.to(H.dtype),
-        converged=residuals <= tolerance * scale[:, None],
+        residuals=residuals,
+        converged=converged,
         iterations=torch.tensor(iterations, device="cpu"),
         products=torch.tensor(products, device="cpu") + k,
         route=route,
@@ -132,14 +138,18 @@ def inertia(H: Operator, tol: float | None = None) -> Inertia:
             "or look at the ends of the spectrum with eigs and at the rest with a spectral density"
         )
     tol = n * torch.finfo(H.dtype).eps if tol is None else tol
-    parts = [torch.linalg.eigvalsh(matrix) for matrix in _matrices(H, sizes.samples_at_once)]
-    values = torch.cat(parts)  # B, n
-    tolerance = tol * values.abs().amax(1)  # B
-    negative, positive = (values < -tolerance[:, None]).sum(1), (values > tolerance[:, None]).sum(1)
-    return Inertia(negative, n - negative - positive, positive, tolerance)
+    found = []
+    for matrix, known in _matrices(H, sizes):
+        values = torch.linalg.eigvalsh(matrix)  # B, n in the unit
+        tolerance = torch.maximum(tol * values.abs().amax(1), known.margin.to(values.device))  # B
+        negative, positive = (values < -tolerance[:, None]).sum(1), (values > tolerance[:, None]).sum(1)
+        found.append((negative, n - negative - positive, positive, upper(tolerance, known.exponent)))
+    return Inertia(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 
 class Lanczos(Krylov):
+    sides = 1
+
     def __init__(self, operator: Operator, which: Which, block: int, seed: int) -> None:
         super().__init__(operator, block, seed)
         self.which = which
@@ -170,26 +180,33 @@ def _order(values: Tensor, which: Which) -> Tensor:
     return key.argsort(dim=1, descending=which != "smallest", stable=True)
 
 
-def _dense(H: Operator, k: int, which: Which, at_once: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, vectors and the largest magnitude, from the matrices in float64."""
-    parts = []
-    for matrix in _matrices(H, at_once):
+def _dense(H: Operator, k: int, which: Which, sizes: Plan) -> tuple[Tensor, Tensor, Ground]:
+    """Values in their unit and vectors, from the matrices in float64."""
+    parts, grounds = [], []
+    for matrix, known in _matrices(H, sizes):
         values, vectors = torch.linalg.eigh(matrix)
         order = _order(values, which)[:, :k]
         chosen = vectors.gather(2, order[:, None].expand(-1, vectors.shape[1], -1))
-        parts.append((values.gather(1, order), chosen, values.abs().amax(1)))
-    values, vectors, scale = (torch.cat(column) for column in zip(*parts, strict=True))
-    return values, vectors.to(H.dtype), scale
+        parts.append((values.gather(1, order), chosen))
+        scale = values.abs().amax(1)
+        grounds.append(Ground(known.exponent, scale, known.hidden, torch.ones_like(scale, dtype=torch.bool)))
+    values, vectors = (torch.cat(column) for column in zip(*parts, strict=True))
+    return values, vectors.to(H.dtype), Ground.together(grounds)
 
 
-def _matrices(H: Operator, at_once: int) -> Iterator[Tensor]:
-    """The symmetric matrices in float64, some samples at a time."""
-    for start in range(0, H.shape[0], at_once):
-        samples = range(start, min(start + at_once, H.shape[0]))
-        matrix = H.take(samples).double().dense()
-        check_finite(matrix, H, samples)
+def _matrices(H: Operator, sizes: Plan) -> Iterator[tuple[Tensor, Assembled]]:
+    """The symmetric matrices in float64 and in their units, some samples at a time."""
+    for samples in sizes.parts(H.shape[0]):
+        known = assembled(H, samples)
+        matrix = known.matrix
         check_adjoint(matrix, matrix.mT, H, matrix.abs().amax((1, 2)))
-        yield (matrix + matrix.mT) / 2
+        yield (matrix + matrix.mT) / 2, known
+
+
+def _images(H: Operator, vectors: Tensor, ground: Ground) -> Tensor:
+    image = fresh_products(H.matmat, vectors, ground.exponent)
+    check_finite(image, H, range(H.shape[0]))
+    return image
 
 
 def _check_square(H: Operator) -> None:

@@ -164,6 +164,16 @@ def test_the_end_of_the_budget_is_told() -> None:
     assert 50 <= result.products.item() < 50 + 34 + 6
 
 
+@pytest.mark.parametrize("max_products", [20, 40, 60])
+def test_values_whose_second_trial_was_cut_off_have_not_converged(max_products: int) -> None:
+    values = torch.cat([torch.ones(4), torch.full((4,), 0.8), torch.linspace(0.3, 0, 72)]).double()[None]
+    H = Dense(rotated(values, seed=30))
+    cut = eigs(H, 4, max_products=max_products, route="iterative")
+    right = (cut.values - 1).abs().amax() < 1e-9
+    assert right or not cut.converged.any()
+    assert eigs(H, 4, route="iterative").converged.all()
+
+
 def test_the_route_is_the_cheaper_one() -> None:
     assert eigs(Dense(rotated(torch.linspace(-1, 1, 50).double()[None], seed=0)), 3).route == "dense"
     big = random(1, 1500, 3, seed=0)

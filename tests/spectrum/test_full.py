@@ -269,3 +269,54 @@ def test_cancelling_factors_widen_the_bound_of_the_law() -> None:
     for route in (None, "law"):
         found = ss.singular_values(J, route=route)
         assert ((found.values - 1).abs() <= found.bound).all()
+
+
+class TestCounts:
+    def test_values_near_one_beside_a_huge_one_are_no_zeros(self) -> None:
+        values = torch.cat([torch.tensor([1e9]), torch.linspace(1.01, 0.99, 99)]).double()
+        found = ss.singular_values(ss.Dense(with_values(values, 100, 100, seed=2)))
+        assert found.routes == ("svd",)
+        assert (found.zeros.tolist(), found.rank.tolist()) == ([0], [100])
+        assert found.ones.isnan().all()  # the bound is 2e-5 there: 1 + 1e-6 or 1, nobody knows
+
+    def test_ones_beside_a_larger_value_are_counted_by_the_svd(self) -> None:
+        values = torch.cat([torch.tensor([1e5]), torch.ones(30), torch.linspace(0.9, 0.5, 19)]).double()
+        matrix = ss.Dense(with_values(values, 50, 50, seed=2))
+        assert ss.singular_values(matrix, route="gram").ones.isnan().all()
+        found = ss.singular_values(matrix)
+        assert found.routes == ("svd",)
+        assert (found.ones.tolist(), found.zeros.tolist()) == ([30], [0])
+
+    def test_a_rank_is_counted_at_any_scale(self) -> None:
+        values = torch.cat([torch.linspace(2, 1, 8), torch.zeros(12)]).double()
+        for factor in (1e-200, 1e-9, 1.0, 1e9, 1e200):
+            found = ss.singular_values(ss.Dense(factor * with_values(values, 20, 20, seed=1)))
+            assert (found.rank.tolist(), found.zeros.tolist()) == ([8], [12])
+
+    def test_no_count_without_a_bound_that_tells(self) -> None:
+        class Noisy(ss.Dense):
+            """Its transposed products belong to another matrix: nothing is known to better than 10 %."""
+
+            def take(self, samples: Any) -> Any:
+                return self
+
+            def double(self) -> Any:
+                return Wrapped(self)
+
+        class Wrapped(ss.linear.operator.Operator):  # type: ignore[name-defined,misc]
+            def __init__(self, part: ss.Dense) -> None:
+                self.part, self.shape, self.dtype, self.device = part, part.shape, torch.float64, part.device
+
+            def _matmat(self, V: Tensor) -> Tensor:
+                return self.part.matrix @ V
+
+            def _rmatmat(self, U: Tensor) -> Tensor:
+                return 1.1 * self.part.matrix.mT @ U
+
+            def take(self, samples: Any) -> Any:
+                return self
+
+        found = ss.singular_values(Noisy(with_values(torch.linspace(2, 0, 9).double(), 9, 9, seed=1)[None]))
+        assert found.zeros.isnan().all()
+        assert found.rank.isnan().all()
+        assert found.ones.isnan().all()

@@ -171,6 +171,17 @@ def test_the_end_of_the_budget_is_told() -> None:
     assert (result.residuals[~result.converged] > default_tolerance(A.dtype)).all()
 
 
+@pytest.mark.parametrize("max_products", [20, 60, 90])
+def test_values_whose_second_trial_was_cut_off_have_not_converged(max_products: int) -> None:
+    """A block of two holds two copies: without the second trial it is 1, 1, .8, .8, with small residuals."""
+    values = torch.cat([torch.ones(4), torch.full((4,), 0.8), torch.linspace(0.3, 0, 72)]).double()[None]
+    A = Dense(from_values(values, 80, 80, seed=30))
+    cut = svd(A, 4, max_products=max_products, route="iterative")
+    right = (cut.S - 1).abs().amax() < 1e-9
+    assert right or not cut.converged.any()
+    assert svd(A, 4, route="iterative").converged.all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_smallest_values_and_zeros_with_restarts(dtype: torch.dtype) -> None:
     """Values and right vectors, three of them in the null space of rank 197."""

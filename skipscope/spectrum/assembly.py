@@ -1,0 +1,98 @@
+"""Matrices assembled from products, in a unit of their own, with what is not known of them.
+
+Two things are lost in an assembly that no decomposition can see: what cancels inside a network, where large terms
+round, and what underflows there. Products from the other side, with large vectors (`scale.fresh_products`), round and
+underflow in other places. For Gaussian u the mean square of u^T M - (A^T u)^T is |M - A|_F^2 in every column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.operator import Dense, Operator
+from skipscope.numerics import seed_of
+from skipscope.spectrum.krylov import check_finite
+from skipscope.spectrum.scale import MARGIN, exponents, fresh_products, rounding, scaled
+
+PROBES = 4
+
+
+@dataclass(frozen=True)
+class Assembled:
+    matrix: Tensor  # B, m, n in float64: A / 2^exponent
+    exponent: Tensor  # B
+    error: Tensor  # B: the estimated |matrix - A|_F, in the unit; 0 for matrices that were there already
+    rounding: Tensor  # B: how large that is without any cancellation or underflow
+    zero_rows: Tensor  # B, m: zero in every entry, and not by underflow
+    zero_columns: Tensor  # B, n
+
+    @property
+    def margin(self) -> Tensor:
+        """B: how far a singular value of the matrix may be from that of A, by what was lost on the way."""
+        return MARGIN * self.error
+
+    @property
+    def hidden(self) -> Tensor:
+        """B: the same without ordinary rounding, which residuals have seen."""
+        return torch.where(self.error <= self.rounding, 0.0, self.margin)
+
+
+def assembled(A: Operator, samples: Sequence[int] | None = None) -> Assembled:
+    """The matrices of some or all samples; those with entries that are not finite are refused."""
+    samples = range(A.shape[0]) if samples is None else samples
+    chosen = A.take(samples).double()
+    entries = chosen.dense().detach()  # B, m, n
+    check_finite(entries, A, samples)
+    return compared(chosen, entries, A.dtype)
+
+
+def compared(A: Operator, entries: Tensor, dtype: torch.dtype) -> Assembled:
+    """Entries (B, m, n) that were assembled from a float64 operator, against products with large vectors. The unit is
+    one for the range of `dtype`, the operator's own type."""
+    exponent, zero = exponents(entries, dtype), entries == 0
+    matrix, rows, columns = scaled(entries, -exponent), zero.all(2), zero.all(1)
+    allowed = rounding(A) * torch.linalg.vector_norm(matrix, dim=(1, 2)).cpu()
+    if isinstance(A, Dense):
+        return Assembled(matrix, exponent, torch.zeros_like(allowed), allowed, rows, columns)
+    u, v = gaussians(A)
+    back = fresh_products(A.rmatmat, u, exponent)  # B, n, PROBES
+    check_room(back, A)
+    if rows.any():  # otherwise there is nothing to prove
+        forth = fresh_products(A.matmat, v, exponent)  # B, m, PROBES
+        check_room(forth, A)
+        rows = rows & (forth == 0).all(2)
+    error = torch.linalg.vector_norm(matrix.mT @ u - back, dim=(1, 2)).cpu() / PROBES**0.5
+    return Assembled(matrix, exponent, error, allowed, rows, columns & (back == 0).all(2))
+
+
+def two_sided_error(A: Operator) -> float:
+    """The estimated |E|_F, where E is the difference between products from the left and from the right, of one sample
+    whose matrix is not needed."""
+    if isinstance(A, Dense):
+        return 0.0
+    u, v = gaussians(A)
+    zero = torch.zeros(1, dtype=torch.long, device="cpu")
+    pushed, pulled = A.matmat(v), fresh_products(A.rmatmat, u, zero)
+    check_room(pulled, A)
+    return float((u.mT @ pushed - pulled.mT @ v).square().mean().sqrt())
+
+
+def gaussians(A: Operator) -> tuple[Tensor, Tensor]:
+    """(B, m, PROBES) and (B, n, PROBES), the same for every sample."""
+    batch, m, n = A.shape
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
+    u, v = (torch.randn(1, size, PROBES, dtype=torch.float64, generator=generator, device="cpu") for size in (m, n))
+    return u.to(A.device).expand(batch, m, PROBES), v.to(A.device).expand(batch, n, PROBES)
+
+
+def check_room(product: Tensor, A: Operator) -> None:
+    if not product.isfinite().all():
+        raise InputError(
+            f"products of {A.name} of shape {A.shape} leave the range of {str(A.dtype).removeprefix('torch.')} as soon "
+            "as the vectors are made a little larger; its spectrum cannot be told from overflow"
+        )
