@@ -29,6 +29,13 @@ def net():
     print("a factory that talks")
     return nn.Sequential(Block(8), Block(8), nn.Linear(8, 2)), torch.randn(2, 8)
 
+class Leaves(Block):
+    def forward(self, x):
+        raise SystemExit(7)
+
+def leaves():
+    return Leaves(8), torch.randn(2, 8)
+
 def picture():
     return nn.Sequential(nn.Flatten(), Block(64))
 """
@@ -213,6 +220,14 @@ def test_a_training_counts_gradients_and_momentum(command: Command, monkeypatch:
 )
 def test_a_model_as_the_name_of_a_folder(text: str, name: str) -> None:
     assert folder_name(text) == name
+
+
+@pytest.mark.parametrize("name", ["units", "check", "inspect"])
+def test_a_model_that_ends_the_program_is_bad_input(command: Command, factory: Path, name: str) -> None:
+    code, out, err = command(name, f"{factory}:leaves")
+    assert (code, out) == (2, "")
+    assert "sys.exit(7)" in err
+    assert err.count("\n") == 1
 
 
 def test_a_factory_without_example_says_how_to_give_one(command: Command, factory: Path) -> None:

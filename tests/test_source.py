@@ -58,6 +58,15 @@ def partly_without_values():
     model, x = with_example()
     return model.append(nn.Linear(2, 2, device="meta")), x
 
+def script():
+    return torch.jit.script(alone())
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(8)), torch.ones(2, WIDTH)
+
+def sparse_example():
+    return alone(), torch.ones(2, WIDTH).to_sparse()
+
 def example_without_values():
     return alone(), torch.ones(2, WIDTH, device="meta")
 
@@ -197,6 +206,9 @@ def test_a_factory_without_example_leaves_the_batch_open(factory: Path) -> None:
         ("without_samples", r"without_samples: expected a batch of one sample or more, got .*\(0, 8\)"),
         ("without_values", "has weights on the meta device, which have no values to measure"),
         ("partly_without_values", "has weights on the meta device"),
+        ("script", "gave a TorchScript module"),
+        ("lazy", "gave lazy layers without weights"),
+        ("sparse_example", "expected dense tensors as its example, got a sparse one"),
         ("example_without_values", "its example is on the meta device and has no values"),
     ],
 )
@@ -435,13 +447,20 @@ def test_inputs_at_which_no_pass_fits_are_refused(monkeypatch: pytest.MonkeyPatc
     assert model.training
 
 
-def test_a_forward_that_looks_at_values_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forward_that_looks_at_values_counts_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     class Looks(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x @ x.mT if x.sum() > 0 else x
+        def __init__(self, first: int) -> None:
+            super().__init__()
+            self.first = first
 
-    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 1)
-    memory.require_forward_room(Looks(), torch.zeros(1000, 1000), "it")
+        def forward(self, x: Tensor) -> Tensor:
+            h = x.repeat(self.first, 1)
+            return h.repeat(1000, 1) if h.sum() > 0 else h
+
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 2**30)
+    memory.require_forward_room(Looks(1), torch.zeros(1000, 1000), "it")
+    with pytest.raises(InputError, match=r"it needs 3\.7 GiB for repeat"):
+        memory.require_forward_room(Looks(1000), torch.zeros(1000, 1000), "it")
 
 
 def test_the_estimate_is_a_lower_bound() -> None:

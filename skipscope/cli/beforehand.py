@@ -58,10 +58,13 @@ def require_folder(out: Path | None) -> None:
         raise InputError(f"--out {out}: cannot write to {place}; choose another folder")
 
 
-def require_run_folder(out: Path | None) -> None:
-    """For a run: what is there must be one, which `RunFolder` then looks at, or nothing."""
+def require_run_folder(out: Path | None, what: str, resume: bool | None = None) -> None:
+    """For a run of `what`: nothing may be there, or a former run of the same kind where that is wanted.
+
+    resume: whether it is; None where a run can only be new.
+    """
     from skipscope.runs.lock import HALF_WRITTEN, Lock
-    from skipscope.runs.record import NAME
+    from skipscope.runs.record import NAME, read_record
 
     require_folder(out)
     found = sorted(place.name for place in out.iterdir()) if out is not None and out.is_dir() else []
@@ -69,6 +72,15 @@ def require_run_folder(out: Path | None) -> None:
     if found and NAME not in found:
         shown = f"{', '.join(found[:3])}{', ...' if len(found) > 3 else ''}"
         raise InputError(f"--out {out}: it is not empty and holds no run (but {shown}); choose another folder")
+    if found and out is not None:
+        record, _ = read_record(out)
+        if record["what"] != what:
+            raise InputError(f"--out {out}: it holds a run of {record['what']}, not of {what}; choose another folder")
+        if not resume:
+            more = "" if resume is None else " (--resume goes on with it)"
+            raise InputError(
+                f"--out {out}: it holds a run of {what} with status '{record['status']}'{more}; choose another folder"
+            )
 
 
 def require_file_place(out: Path | None) -> None:

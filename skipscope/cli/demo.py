@@ -24,7 +24,7 @@ def demo(
 
     Example: skipscope demo --out skipscope-demo
     """
-    require_run_folder(out)
+    require_run_folder(out, "demo", resume=True)  # a former demo is replaced
     with talk.loading():
         import torch  # noqa: F401  # here, where it is seen to take its time
 

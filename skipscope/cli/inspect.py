@@ -63,7 +63,7 @@ def inspect(
     Example: skipscope inspect torchvision:resnet18 --input-shape 3,64,64 --budget 2m
     """
     seconds, modules = seconds_in(budget), names_in(named)
-    require_run_folder(out)
+    require_run_folder(out, "inspect")
     source = source_of(
         model,
         weights,
@@ -92,7 +92,7 @@ def inspect(
     with talk.step("tracing"):
         trunk = trace(source.model, source.batch, units=modules, calibrate=calibrate)
     require_units(trunk)
-    talk.say(str(source))
+    talk.detail(str(source))
     parameters = {
         "source": {
             "model": model,

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipscope.cli.beforehand import require_data, require_device, require_run_folder, require_runs, require_studies
+from skipscope.cli.beforehand import (
+    require_data,
+    require_device,
+    require_folder,
+    require_run_folder,
+    require_runs,
+    require_studies,
+)
 from skipscope.cli.completion import PRESETS, complete_study, one_of
 from skipscope.cli.options import Device, Json, document, say_where
 from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
@@ -130,16 +137,19 @@ def run(
     require_studies(id)
     require_device(device)
     require_data(data)
-    require_run_folder(out)
+    require_folder(out)
     with talk.loading():
         from skipscope.numerics import usable_device
         from skipscope.report import write_report
         from skipscope.studies import find, run_studies
+        from skipscope.studies.running import settings_of, what_is_run
 
     usable_device(device)
     studies = find(id)
+    settings_of(studies, preset, settings)  # found out before anything is said
     named = id.upper() if len(id) == 1 else ",".join(found.id for found in studies)
     folder = out or Path("runs") / f"{named}-{preset}"
+    require_run_folder(folder, what_is_run(id, studies), resume)
     for found in studies:
         talk.say(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}")
     say_where(device)

@@ -170,7 +170,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
         talk.set(quiet, verbose)
         with stopped_by_hand("interrupted"), talk.during(function.__name__.replace("_", " "), given):
-            function(**given)
+            try:
+                function(**given)
+            except SystemExit as left:  # not ours: we raise typer.Exit
+                raise InputError(
+                    f"the model's own code ends the program (sys.exit({left.code!r})); take that out"
+                ) from left
 
     # Typer reads a command's options from its signature.
     signature = inspect.signature(function, eval_str=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +64,8 @@ def train(
     parse(model)
     require_device(device)
     require_data(data, normalise)
-    require_run_folder(out)
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first has the folder
+        require_run_folder(out, "train", resume)
     settings = Settings(
         epochs=epochs,
         batch=batch,

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from skipscope.errors import InputError
 from skipscope.models.memory import ALLOCATE_AT_MOST, size_of
@@ -34,6 +36,15 @@ def factory_recipe(file: str, name: str) -> Recipe:
     if not isinstance(model, nn.Module):
         raise InputError(
             f"{file}:{name} gave {type(model).__name__}; expected a torch.nn.Module, or a module and an example input"
+        )
+
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            f"{file}:{name} gave a TorchScript module, which has no Python code to follow; give the original"
+        )
+    if any(is_lazy(weight) for weight in (*model.parameters(), *model.buffers())):
+        raise InputError(
+            f"{file}:{name} gave lazy layers without weights; run it once on an example before it is given"
         )
 
     def example(model: nn.Module, wish: Wish) -> Batch | None:

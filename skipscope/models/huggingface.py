@@ -140,9 +140,9 @@ def _random_tokens(config: Any, vocabulary: int, count: int, samples: int) -> Te
     _check_length(config, count)
     ids = random_tokens(vocabulary, count, samples)
     padding = getattr(config, "pad_token_id", None)
-    if padding is not None:  # padding embeds to zero, where norms are singular
-        ids[ids == padding] = (padding + 1) % vocabulary
-    return ids
+    if padding is None:
+        return ids
+    return ids.masked_fill(ids == padding, (padding + 1) % vocabulary)  # it embeds to zero, where norms are singular
 
 
 def _tokens(transformers: Any, name: str, config: Any, trusted: dict[str, bool], text: str) -> Tensor:

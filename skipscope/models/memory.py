@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,8 +52,8 @@ def require_input_room(shape: Sequence[int], dtype: torch.dtype) -> None:
 def require_forward_room(model: nn.Module, batch: Any, description: str) -> None:
     """Refuse a batch at which no pass can fit: the inputs and outputs of one operation are in memory together.
 
-    A lower bound of what a pass takes, from one on the meta device; without an answer where that fails, as where a
-    forward looks at values.
+    A lower bound of what a pass takes, from one on the meta device, as far as that goes: a forward that looks at values
+    ends it there. What is wrong with the model or the batch is said where it is run with values.
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
@@ -63,28 +64,14 @@ def require_forward_room(model: nn.Module, batch: Any, description: str) -> None
     largest = _Largest()
     without_values = {name: tensor.to("meta") for name, tensor in tensors.items()}
     moved = pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), batch)
-    try:
+    with contextlib.suppress(Exception), undisturbed(model), largest:
         inputs = Inputs.of(model, moved)
-        with undisturbed(model), largest:
-            torch.func.functional_call(model, without_values, inputs.args, inputs.kwargs)
-    except Exception:  # what is wrong with the model or the batch is said where it is run with values
-        return
+        torch.func.functional_call(model, without_values, inputs.args, inputs.kwargs)
     if largest.bytes > free:
         raise InputError(
             f"{description} needs {largest.bytes / GIB:.1f} GiB for {largest.operation} at these inputs, and "
             f"{device.type} has {free / GIB:.1f} GiB free; take fewer samples, or a smaller --input-shape"
         )
-
-
-def of_size(batch: Any, samples: int) -> Any:
-    """A batch of another size, without values."""
-
-    def sized(tensor: Tensor) -> Tensor:
-        shape = (samples, *tensor.shape[1:]) if tensor.dim() else ()
-        require_input_room(shape or (1,), tensor.dtype)
-        return torch.empty(shape, dtype=tensor.dtype, device="meta")
-
-    return pytree.tree_map_only(Tensor, sized, batch)
 
 
 def on_meta_device(model: nn.Module) -> bool:

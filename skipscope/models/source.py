@@ -28,7 +28,6 @@ from skipscope.models.libraries import timm_recipe, torchvision_recipe
 from skipscope.models.memory import (
     ALLOCATE_AT_MOST,
     GIB,
-    of_size,
     on_meta,
     on_meta_device,
     require_forward_room,
@@ -40,8 +39,6 @@ from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish
 from skipscope.models.request import read_model, require_dtype, require_trust, require_weights
 from skipscope.models.weights import load_weights
 from skipscope.numerics import seed_of, usable_device
-
-MANY = 1000  # samples; fewer are drawn at once
 
 RECIPES: dict[str, Callable[[str], Recipe]] = {
     "skipscope": skipscope_recipe,
@@ -70,8 +67,11 @@ class Source:
 
     def with_batch(self, batch: Batch) -> Source:
         """The same model with another batch, moved to the model's device and dtype."""
-        _require_values(batch, self)
         require_forward_room(self.model, batch, self.description)
+        return self._holding(batch)
+
+    def _holding(self, batch: Batch) -> Source:
+        _require_values(batch, self)
         return dataclasses.replace(self, batch=_moved(batch, self.model), inputs="", lacking="")
 
 
@@ -107,16 +107,15 @@ def resolve(
         recipe = _recipe(spec, trust_remote_code)
         source = _built(recipe, weights, home, kind, weights_needed)
         wish = Wish(input_shape, text, BATCH_SIZE if samples is None else samples)
-        if wish.samples > MANY:  # drawing them takes its time
-            few = recipe.example(source.model, dataclasses.replace(wish, samples=BATCH_SIZE))
-            require_forward_room(source.model, of_size(few, wish.samples), recipe.description)
+        with torch.device("meta"):  # where the inputs are random, none of their values are drawn
+            require_forward_room(source.model, recipe.example(source.model, wish), recipe.description)
         # The batch does not depend on how the weights were drawn, and has other numbers than they have.
         torch.manual_seed(seed_of("input", seed))
         batch = recipe.example(source.model, wish)
         if batch is None:
             return source
         if recipe.again is None or input_shape is not None:
-            return source.with_batch(batch)
+            return source._holding(batch)
         _require_values(batch, source)
         own = Sized(batch, EXAMPLE) if samples is None else sized(batch, samples, recipe.again)
     return dataclasses.replace(source.with_batch(own.batch), inputs=own.words, lacking=own.lacking)
@@ -164,6 +163,8 @@ def _require_values(batch: Batch, source: Source) -> None:
                 f"{source.description}: expected a batch of one sample or more, got a tensor of shape "
                 f"{tuple(tensor.shape)}"
             )
+        if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
+            raise InputError(f"{source.description}: expected dense tensors as its example, got a sparse one")
         if isinstance(tensor, Tensor) and tensor.is_meta and not on_meta_device(source.model):
             raise InputError(
                 f"{source.description}: its example is on the meta device and has no values; make it on cpu"

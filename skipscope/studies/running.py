@@ -43,11 +43,10 @@ def run_studies(
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
     studies = find(name)
     settings = settings_of(studies, preset, changes or {})
-    what = f"study {name.upper() if len(name) == 1 else ', '.join(study.id for study in studies)}"
     parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}
     folder = RunFolder(
         out,
-        what,
+        what_is_run(name, studies),
         parameters=parameters,
         preset=preset,
         seed=seed,
@@ -65,6 +64,11 @@ def run_studies(
         decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
         run.write_claims(decisions)
     return Outcome(run.path, run.record, decisions)
+
+
+def what_is_run(name: str, studies: tuple[Study, ...]) -> str:
+    """As the record of the run has it."""
+    return f"study {name.upper() if len(name) == 1 else ', '.join(study.id for study in studies)}"
 
 
 def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, str]) -> dict[str, Any]:

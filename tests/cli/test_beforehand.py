@@ -73,6 +73,11 @@ WRONG: dict[str, str] = {
     "report folder": "it has no run.json",
     "report run --out folder": "name a file in it",
     "demo --out full": "not empty",
+    f"inspect {OURS} --out run": "holds a run of inspect with status 'finished'; choose",
+    "train resnet8-digits --out run": "holds a run of inspect, not of train",
+    "train resnet8-digits --resume --out run": "holds a run of inspect, not of train",
+    "train resnet8-digits --out trained": "--resume goes on with it",
+    "demo --out run": "holds a run of inspect, not of demo",
 }
 
 CODE = """
@@ -96,12 +101,13 @@ print(json.dumps(answers))
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str, bool]]:
     """Of all commands in one new interpreter, in a folder of its own."""
     folder = tmp_path_factory.mktemp("here")
-    for name in ("folder", "full", "run"):
+    for name in ("folder", "full", "run", "trained"):
         (folder / name).mkdir()
     for name in ("file", "full/mine.txt"):
         (folder / name).write_text("mine")
-    record = {"what": "inspect", "status": "finished", "parameters": {}, "hashes": {}}
-    (folder / "run/run.json").write_text(json.dumps(record))
+    for name, what in (("run", "inspect"), ("trained", "train")):
+        record = {"what": what, "status": "finished", "parameters": {}, "hashes": {}}
+        (folder / name / "run.json").write_text(json.dumps(record))
     before = {path: path.is_file() and path.read_text() for path in folder.rglob("*")}
     run = subprocess.run(
         [sys.executable, "-c", CODE],
