@@ -6,7 +6,8 @@ and Mahoney, linearised stability):
 rms             |d_k| / sqrt(n), which compares states of different sizes
 relative        |d_k| / |x_k|
 per_entry       |d_k| / n
-actual          |R(x_k + d_k) - R(x_k)| / |d_k|: the growth from the unit's entry to its own exit
+actual          |R(x_k + d_k) - R(x_k)| / |d_k|: the growth from the unit's entry to its own exit; what else the unit
+                reads (its context) is that of the clean point in both, as it is for the Jacobian
 predicted       |J d_k| / |d_k| with the unit's Jacobian J at the clean state
 projection      alpha_i = <v_i, d_k> / |d_k| on the right singular vectors v_i of J, for the units in `project`
 singular_value  sigma_1 >= sigma_2 >= ... of J
@@ -30,6 +31,7 @@ sample: min(m, n) products and an SVD of m x n, one in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -50,7 +52,18 @@ if TYPE_CHECKING:
     import xarray
 
 LEADING = 10  # vectors of `share_top10`
-Ends = dict[int, tuple[Tensor, Tensor]]  # by a unit's index: entry (B, n) and exit (B, m) in float64
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A unit's entry (B, n) and exit (B, m) at a point, in float64; the exit with the unit's context there."""
+
+    state: Tensor  # the entry in its own form and type
+    entry: Tensor
+    exit: Tensor
+
+
+States = dict[int, Ends]  # by a unit's index
 
 
 def stability(
@@ -153,15 +166,12 @@ def _perturbed(
     return found
 
 
-def _ends(units: Mapping[int, Unit], point: Point) -> Ends:
-    """Exits are computed from the entries in float64, where the unit can be: with them a growth has no rounding."""
+def _ends(units: Mapping[int, Unit], point: Point) -> dict[int, Ends]:
     found = {}
     for index, unit in units.items():
-        entry = point.entry(unit)
-        with torch.no_grad():
-            exit_ = unit.bound(point)(entry.double() if unit.in_any_type else entry)
-        ends = by_sample(entry, unit.batch_axis), by_sample(exit_, _exit_axis(unit))
-        if not all(torch.isfinite(end).all() for end in ends):
+        state = point.entry(unit)
+        ends = Ends(state, by_sample(state, unit.batch_axis), _exit(unit, point, state))
+        if not all(torch.isfinite(end).all() for end in (ends.entry, ends.exit)):
             raise InputError(
                 f"the states of {unit.name} have NaN or infinite entries, first in {point.first_not_finite()}; check "
                 "the weights, the batch and the perturbation"
@@ -170,23 +180,32 @@ def _ends(units: Mapping[int, Unit], point: Point) -> Ends:
     return found
 
 
+def _exit(unit: Unit, point: Point, state: Tensor) -> Tensor:
+    """R(state) with the context of a point, in float64 where the unit can be: with it a growth has no rounding."""
+    with torch.no_grad():
+        exit_ = unit.bound(point)(state.double() if unit.in_any_type else state)
+    return by_sample(exit_, _exit_axis(unit))
+
+
 def _exit_axis(unit: Unit) -> int:
     return unit.batch_axis if unit.exit_axis is None else unit.exit_axis
 
 
-def _differences(clean: Ends, perturbed: Mapping[str, Ends], unit: Unit, end: int) -> Tensor:
-    """(kinds, B, n); end: 0 for the entry, 1 for the exit."""
-    return torch.stack([ends[unit.index][end] - clean[unit.index][end] for ends in perturbed.values()])
+def _differences(clean: States, perturbed: Mapping[str, States], unit: Unit, end: str) -> Tensor:
+    """(kinds, B, n); end: "entry" or "exit"."""
+    return torch.stack(
+        [getattr(ends[unit.index], end) - getattr(clean[unit.index], end) for ends in perturbed.values()]
+    )
 
 
 # -- sizes and growth
 
 
-def _sizes(units: Sequence[Unit], clean: Ends, perturbed: Mapping[str, Ends]) -> dict[str, Any]:
+def _sizes(units: Sequence[Unit], clean: States, perturbed: Mapping[str, States]) -> dict[str, Any]:
     columns: dict[str, list[Tensor]] = {"rms": [], "relative": [], "per_entry": []}
     sizes = []
-    for unit, end in [*((unit, 0) for unit in units), (units[-1], 1)]:
-        state = clean[unit.index][end]
+    for unit, end in [*((unit, "entry") for unit in units), (units[-1], "exit")]:
+        state = getattr(clean[unit.index], end)
         norm, n = _differences(clean, perturbed, unit, end).norm(dim=2), state.shape[1]  # kinds, B
         columns["rms"].append(norm / n**0.5)
         columns["relative"].append(norm / state.norm(dim=1))
@@ -196,10 +215,14 @@ def _sizes(units: Sequence[Unit], clean: Ends, perturbed: Mapping[str, Ends]) ->
     return found | {"size": (("state",), numpy.array(sizes))}
 
 
-def _growth(units: Sequence[Unit], point: Point, clean: Ends, perturbed: Mapping[str, Ends]) -> dict[str, Any]:
+def _growth(units: Sequence[Unit], point: Point, clean: States, perturbed: Mapping[str, States]) -> dict[str, Any]:
+    """Of the unit as a function of its entry: what else it reads (its context) stays that of the clean point."""
     actual, predicted = [], []
     for unit in units:
-        entry, exit_ = (_differences(clean, perturbed, unit, end) for end in (0, 1))
+        entry, start = _differences(clean, perturbed, unit, "entry"), clean[unit.index].exit
+        ends = [ends[unit.index] for ends in perturbed.values()]
+        moved = [_exit(unit, point, end.state) if unit.context else end.exit for end in ends]
+        exit_ = torch.stack(moved) - start
         actual.append(exit_.norm(dim=2) / entry.norm(dim=2))
         predicted.append(_pushed(_jacobian(unit, point), entry) / entry.norm(dim=2))
     dimensions = ("kind", "unit", "sample")
@@ -220,11 +243,11 @@ def _pushed(J: Operator, vectors: Tensor) -> Tensor:
 
 
 def _projections(
-    units: Sequence[Unit], point: Point, clean: Ends, perturbed: Mapping[str, Ends], top: int | None
+    units: Sequence[Unit], point: Point, clean: States, perturbed: Mapping[str, States], top: int | None
 ) -> dict[str, Any]:
     rows = []
     for unit in units:
-        J, changes = _jacobian(unit, point), _differences(clean, perturbed, unit, 0)
+        J, changes = _jacobian(unit, point), _differences(clean, perturbed, unit, "entry")
         directions = changes / changes.norm(dim=2, keepdim=True)  # kinds, B, n
         squares = _pushed(J, directions).square()  # kinds, B
         samples = range(J.shape[0])

@@ -273,3 +273,51 @@ def test_adversarial_perturbations_grow_more_than_random_ones() -> None:
     assert ((ratio > 0.5) & (ratio < 2)).all()
     shares = measured["share_top10"].median("sample")
     assert float(shares.sel(kind="adversarial").item()) > float(shares.sel(kind="random").item())
+
+
+class Conditioned(nn.Module):
+    """x + branch(x) * gate(input): the input is a context, which a perturbation of it changes too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch, self.gate = mlp(), nn.Linear(D, D)
+
+    def forward(self, h: Tensor, x: Tensor) -> Tensor:
+        return h + self.branch(h) * self.gate(x)
+
+
+class WithContext(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first, self.second = nn.Linear(D, D), Conditioned(), Conditioned()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        return self.second(self.first(h, x), x)
+
+
+@pytest.mark.parametrize("units", [None, ["first", "second"]])
+def test_actual_growth_has_the_context_of_the_clean_point(units: list[str] | None) -> None:
+    torch.manual_seed(0)
+    model = WithContext().double().eval()
+    x, change = torch.randn(3, D).double(), torch.randn(3, D).double()
+    trunk = ss.trace(model, x, units=units)
+    assert all(unit.context for unit in trunk.units)
+    data = stability(trunk, x, change)
+    with torch.no_grad():
+        states = []
+        for batch in (x, x + change):
+            h = model.stem(batch)
+            first = model.first(h, batch)
+            states.append((h, first, model.second(first, batch)))
+        clean, moved = states
+        for k, name in enumerate(("first", "second")):
+            block = model.get_submodule(name)
+            grown = norms(block(moved[k], x) - block(clean[k], x)) / norms(moved[k] - clean[k])
+            assert data["actual"].sel(unit=name).values[0] == pytest.approx(grown)
+            assert data["rms"].sel(state=name).values[0] == pytest.approx(norms(moved[k] - clean[k]) / D**0.5)
+        # The last state is one of the trunk: there the context has changed with the input.
+        last = data["rms"].isel(state=-1).values[0]
+        assert last == pytest.approx(norms(moved[2] - clean[2]) / D**0.5)
+    small = stability(trunk, x, 1e-7 * change)
+    assert small["actual"].values == pytest.approx(small["predicted"].values, rel=1e-5)
