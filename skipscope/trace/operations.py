@@ -50,7 +50,7 @@ REDUCE = frozenset(
 POINTWISE = frozenset(  # not all of them are tagged so in every version of torch
     "relu relu6 leaky_relu prelu rrelu elu celu selu gelu silu mish hardtanh hardswish hardsigmoid softplus softsign "
     "logsigmoid log_sigmoid_forward threshold sigmoid tanh softshrink hardshrink tanhshrink native_dropout dropout "
-    "feature_dropout alpha_dropout masked_fill".split()
+    "feature_dropout alpha_dropout masked_fill where".split()
 )
 # Made from the size or type of a tensor alone: no path for its entries.
 SHAPE_ONLY = frozenset(
@@ -78,6 +78,8 @@ def kind(node: fx.Node) -> str:
     operation = name(node)
     if node.target is operator.getitem or operation in LAYOUT:
         return "layout"
+    if getattr(node.target, "_overloadname", "") == "other":  # the larger of two tensors: max(z, 0)
+        return "pointwise"
     for group, names in (("norm", NORM), ("pool", POOL), ("pad", PAD), ("reduce", REDUCE), ("pointwise", POINTWISE)):
         if operation in names:
             return group

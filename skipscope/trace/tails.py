@@ -1,10 +1,10 @@
 """The tail of a unit: what is done to the sum before it is the next unit's entry.
 
-A run of pointwise, norm or layout operations, each feeding only the next and none of them executed by a module around
-another unit (a pre-norm is part of the next branch). Inside the innermost module that executed the sum the run is the
-tail where it leads to the next entry (the last ReLU of a ResNet block, the norm of a post-norm transformer) or where
-the module holds no other unit; where it leads elsewhere (a final norm in a flat loop) the tails of the other units
-decide.
+A run of pointwise, norm or layout operations, each feeding only the next (or several that make one, written by hand:
+z * (z > 0)), and none of them executed by a module around another unit (a pre-norm is part of the next branch). Inside
+the innermost module that executed the sum the run is the tail where it leads to the next entry (the last ReLU of a
+ResNet block, the norm of a post-norm transformer) or where the module holds no other unit; where it leads elsewhere (a
+final norm in a flat loop) the tails of the other units decide.
 Where a module ends with its sum, the run that separates sum and next entry in most of the units is taken
 (`Sequential(Residual, ReLU)`).
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from torch import fx
+from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Flow
@@ -49,21 +49,63 @@ def find_tails(flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[Run]
     votes = [run for run, tail in zip(runs, tails, strict=True) if not tail and (not run or run[-1] in entries)]
     if usual := _usual(votes):
         tails = [tail or _starting_with(run, usual) for run, tail in zip(runs, tails, strict=True)]
-    return tails
+    return [_closed(region, tail) for region, tail in zip(regions, tails, strict=True)]
+
+
+def _closed(region: Region, tail: Run) -> Run:
+    """The longest part of which only the last value is used: a cut does not fall inside what belongs together."""
+    for length in range(len(tail), 0, -1):
+        part = set(tail[:length])
+        if all(user in part for node in (region.end, *tail[: length - 1]) for user in node.users):
+            return tail[:length]
+    return []
 
 
 def run_after(flow: Flow, region: Region) -> Run:
-    """The run of pointwise, norm and layout operations after a sum."""
+    """The run of pointwise, norm and layout operations after a sum, and of such operations written by hand."""
     run: Run = []
     node = region.end
-    while len(node.users) == 1:
-        (node,) = node.users
-        if node.op == "output" or not flow.on_path(node) or len(flow.predecessors[node]) != 1:
-            break
-        if operations.kind(node) not in ("pointwise", "norm", "layout"):
-            break
-        run.append(node)
+    while step := _next(flow, node) or _by_hand(flow, node):
+        run += step
+        node = step[-1]
     return run
+
+
+def _next(flow: Flow, node: fx.Node) -> Run:
+    """The one operation that a value goes on to."""
+    if len(node.users) != 1:
+        return []
+    (user,) = node.users
+    if user.op == "output" or not flow.on_path(user) or len(flow.predecessors[user]) != 1:
+        return []
+    return [user] if operations.kind(user) in ("pointwise", "norm", "layout") else []
+
+
+def _by_hand(flow: Flow, node: fx.Node) -> Run:
+    """Several operations on one value that end in one of its shape: z * (z > 0), z / z.norm(). Nothing else flows in
+    that comes from the inputs, and nothing is used outside."""
+    if not isinstance(node.meta.get("val"), Tensor):
+        return []
+    members: list[fx.Node] = []
+    waiting = set(node.users)
+    while waiting:
+        user = min(waiting, key=lambda n: flow.position.get(n, len(flow.position)))
+        waiting.remove(user)
+        if user.op == "output" or operations.kind(user) not in ("pointwise", "norm", "layout", "reduce"):
+            return []
+        if any(n is not node and n not in members and n in flow.from_inputs for n in user.all_input_nodes):
+            return []
+        members.append(user)
+        if not waiting and flow.on_path(user) and _same_shape(node, user):
+            return members if operations.kind(user) in ("pointwise", "norm") else []
+        waiting |= set(user.users)
+    return []
+
+
+def _same_shape(a: fx.Node, b: fx.Node) -> bool:
+    """Compared as text: comparing sizes adds guards."""
+    shapes = [[str(size) for size in n.meta["val"].shape] for n in (a, b) if isinstance(n.meta.get("val"), Tensor)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 def _within(calls: Calls, region: Region, run: Run) -> Run:
