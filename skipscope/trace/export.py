@@ -24,6 +24,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind, OutputKind
 
 from skipscope.errors import InputError, TraceError
+from skipscope.trace.batch_axes import axes_of_nodes
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
 from skipscope.trace.tidy import tidy
@@ -49,42 +50,68 @@ def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     """Export `model` at `inputs`; returns the program and notes for the reader of its results."""
     inputs.check_device(model)
     with undisturbed(model), _quiet():
-        exported, note = _exported(model, inputs)
+        exported, example, note = _exported(model, inputs)
         exported = exported.run_decompositions({})
-    program = _program(model, exported, inputs.batch if note else inputs.at_least_two().batch, inputs.axis)
+    program = _program(model, exported, example.batch, inputs.axis)
     tidy(program)
-    return program, [note] if note else []
+    if program.batch_symbol is None:
+        program.fixed_axes = axes_of_nodes(program, example)
+    return program, [*([note] if note else []), *_casts(program)]
 
 
-def _exported(model: nn.Module, inputs: Inputs) -> tuple[ExportedProgram, str | None]:
-    """Try with every input that has the batch's size as batched, then only the first, then a fixed batch."""
+def _casts(program: Program) -> list[str]:
+    """A note, where a float32 model computes parts of itself in half precision."""
+    values = (node.meta.get("val") for node in program.nodes)
+    held = {value.dtype for value in values if isinstance(value, Tensor)} & set(HALF)
+    if not held:
+        return []
+    names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in held))
+    return [
+        f"parts of the model are computed in {names} (casts or autocast in its forward): states and float32 products "
+        "carry that rounding; float64 Jacobians are evaluated without it"
+    ]
+
+
+def _exported(model: nn.Module, inputs: Inputs) -> tuple[ExportedProgram, Inputs, str | None]:
+    """Try with every input that has the batch's size as batched, then only the first, then a fixed batch.
+
+    Returns the export, the batch that it was made with, and a note. Where the batch has the size of something else, the
+    exporter may take the two for one: then with a batch of twice the size.
+    """
     free = inputs.at_least_two()
-    carriers = [t for t in free.tensors() if free.carries(t)]
-    attempts: list[Sequence[Tensor]] = [carriers, carriers[:1], []] if len(carriers) > 1 else [carriers, []]
+    count = sum(free.carries(t) for t in free.tensors())
     failure: Exception | None = None
-    for chosen in attempts:
-        example = free if chosen else inputs
-        batch = Dim("batch", min=1, max=LARGEST_BATCH)
-        shapes = ShapesCollection()
-        for tensor in chosen:
-            shapes[tensor] = {inputs.axis: batch}
-        try:
-            exported = torch.export.export(
-                model,
-                example.args,
-                example.kwargs,
-                dynamic_shapes=shapes if chosen else None,
-                strict=False,
-            )
-        except Exception as error:
-            # The export raises many types; every one of them means that this way of exporting did not work.
-            failure = failure or error
-            continue
-        if not chosen:
-            return exported, f"the model's graph holds only for batches of {inputs.batch}: {_first_line(failure)}"
-        return exported, None
-    assert failure is not None
-    raise _explained(model, inputs, failure) from failure
+    for carriers in dict.fromkeys((count, min(count, 1))):
+        for example in (free, free.doubled()):
+            try:
+                exported = _with_batch(model, example, [t for t in example.tensors() if example.carries(t)][:carriers])
+            except Exception as error:
+                # The export raises many types; every one of them means that this way of exporting did not work.
+                failure = failure or error
+                break
+            if _batch_symbol(_inputs_of(exported), inputs.axis) is not None:
+                return exported, example, None
+            failure = failure or TraceError(f"the exporter takes the batch for a fixed size of {example.batch}")
+    try:
+        exported = _with_batch(model, inputs, [])
+    except Exception as error:
+        raise _explained(model, inputs, failure or error) from (failure or error)
+    return exported, inputs, f"the model's graph holds only for batches of {inputs.batch}: {_first_line(failure)}"
+
+
+def _with_batch(model: nn.Module, example: Inputs, carriers: Sequence[Tensor]) -> ExportedProgram:
+    batch = Dim("batch", min=1, max=LARGEST_BATCH)
+    shapes = ShapesCollection()
+    for tensor in carriers:
+        shapes[tensor] = {example.axis: batch}
+    return torch.export.export(
+        model, example.args, example.kwargs, dynamic_shapes=shapes if carriers else None, strict=False
+    )
+
+
+def _inputs_of(exported: ExportedProgram) -> list[fx.Node]:
+    names = {spec.arg.name for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT}
+    return [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
 
 
 def _program(model: nn.Module, exported: ExportedProgram, batch: int, axis: int) -> Program:
@@ -131,7 +158,7 @@ def _batch_symbol(inputs: Sequence[fx.Node], axis: int) -> Any:
     for node in inputs:
         value = node.meta.get("val")
         size: Any = value.shape[axis] if isinstance(value, Tensor) and value.dim() > axis else None
-        if isinstance(size, torch.SymInt):
+        if isinstance(size, torch.SymInt) and size.node.expr.free_symbols:
             return size.node.expr
     return None
 
@@ -162,7 +189,7 @@ def does_not_run(model: nn.Module, inputs: Inputs, error: Exception) -> InputErr
     shapes = [tuple(t.shape) for t in inputs.tensors()]
     return InputError(
         f"{type(model).__name__} does not run on inputs of shapes {shapes}: {_first_line(error)}{_user_line(error)}; "
-        f"pass a batch that the model accepts{_passed_whole(model, inputs)}"
+        f"pass a batch that the model accepts{_other_types(model, inputs)}{_passed_whole(model, inputs)}"
     )
 
 
@@ -191,11 +218,25 @@ def _passed_whole(model: nn.Module, inputs: Inputs) -> str:
     return f" (its forward takes {inspect.signature(model.forward)}, so {what} went in as one argument)"
 
 
-def call_untouched(model: nn.Module, inputs: Inputs) -> Any:
-    """The model's own output in evaluation mode, on cloned buffers, so that nothing it updates is kept."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+def _other_types(model: nn.Module, inputs: Inputs) -> str:
+    """A batch in another precision than the weights: a likely cause of the failure."""
+    weights, batch = (
+        sorted({str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()})
+        for tensors in (model.parameters(), inputs.tensors())
+    )
+    if not weights or not batch or weights == batch:
+        return ""
+    return (
+        f" (the batch is {', '.join(batch)}, the weights are {', '.join(weights)}: convert one of them with .to(...))"
+    )
+
+
+def call_untouched(model: nn.Module, inputs: Inputs, seed: int | None = None) -> Any:
+    """The model's own output in evaluation mode; nothing that it updates is kept. seed: of random numbers, if any."""
     with undisturbed(model):
-        return torch.func.functional_call(model, buffers, inputs.args, inputs.kwargs)
+        if seed is not None:
+            torch.manual_seed(seed)
+        return model(*inputs.args, **inputs.kwargs)
 
 
 def _user_line(error: Exception) -> str:

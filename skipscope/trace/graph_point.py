@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from skipscope.numerics import measuring
+from skipscope.trace.freshness import WeightsSeen
 from skipscope.trace.program import Values, last_uses
 from skipscope.trace.trunk import Point
 
@@ -31,6 +32,7 @@ class GraphPoint(Point):
         self.units: Sequence[GraphUnit] = units
         kept = {node for unit in units for node in (unit.entry, unit.end, unit.exit, *unit.piece.context)}
         kept |= {leaf for leaf in program.outputs if isinstance(leaf, fx.Node)}
+        self.seen = WeightsSeen((name for node, name in program.weights.items() if node.users), program.lookup)
         self._values = self._computed(kept) if known is None else {**inputs, **known}
 
     def entry(self, unit: GraphUnit) -> Tensor:  # type: ignore[override]
@@ -44,17 +46,23 @@ class GraphPoint(Point):
 
     @property
     def output(self) -> Any:
+        self.seen.check()
         return self.program.unflatten(self._values, self.batch)
 
     def value(self, node: fx.Node) -> Any:
-        if node not in self._values:
-            self._values.update(self._computed({node}))
-        return self._values[node]
+        return self.values([node])[node]
+
+    def values(self, nodes: Sequence[fx.Node]) -> Values:
+        self.seen.check()
+        if missing := set(nodes) - self._values.keys():
+            self._values.update(self._computed(missing))
+        return {node: self._values[node] for node in nodes}
 
     def take(self, samples: Sequence[int]) -> GraphPoint | None:
         """The same point for some of the samples."""
         if self.program.batch_symbol is None:
             return None  # the graph holds for the traced batch alone
+        self.seen.check(thoroughly=True)
         index = torch.as_tensor(list(samples), device="cpu")
 
         def some(node: fx.Node, value: Any) -> Any:
@@ -67,6 +75,7 @@ class GraphPoint(Point):
         return GraphPoint(self.structure, inputs, self.units, known)
 
     def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        self.seen.check(thoroughly=True)
         values = {node: self._leaf(node, value) for node, value in self._inputs.items()}
         with torch.enable_grad(), measuring():
             for node in self.program.nodes:

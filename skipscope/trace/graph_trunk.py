@@ -14,6 +14,7 @@ from skipscope.numerics import measuring
 from skipscope.trace import operations
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.piece import Piece
+from skipscope.trace.program import Program
 from skipscope.trace.structure import Part, Structure
 from skipscope.trace.trunk import Path, Point, Segment, Span, Stage, Trunk, Unit
 
@@ -84,7 +85,7 @@ class GraphUnit(GraphSpan, Unit):
         self.end = part.region.end
         self.kind = part.region.skip_kind
         self.stage = part.stage
-        self.branches = len(part.region.terms) - 1
+        self.branches = len(set(part.region.terms)) - 1
         self.parameter_names = part.parameter_names
 
     @cached_property
@@ -181,6 +182,9 @@ class GraphTrunk(Trunk):
                 f"the exit of {b.name} does not depend on the entry of {a.name}; name the earlier unit first"
             )
         return GraphSpan(self, f"{a.name} to {b.name}", a.entry, b.exit)
+
+    def programs(self) -> list[Program]:
+        return [self.program]
 
     def piece(self, name: str, entry: fx.Node, exit: fx.Node, zero: Any = None) -> Piece:
         return Piece(self.program, self.structure.flow, name, entry, exit, own=self.structure.own, zero=zero)

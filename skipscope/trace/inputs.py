@@ -34,7 +34,12 @@ class Inputs:
                 f"expected a batch with at least one tensor of {axis + 1} or more dimensions, got "
                 f"{_describe(x)}; pass a batch such as torch.randn(2, 3, 224, 224)"
             )
-        return cls(args, kwargs, axis, carriers[0].shape[axis])
+        batch = carriers[0].shape[axis]
+        if batch == 0:
+            raise InputError(
+                f"expected a batch of at least one sample, got an empty one: {_describe(x)} with samples on axis {axis}"
+            )
+        return cls(args, kwargs, axis, batch).map(_in_own_memory)
 
     def tensors(self) -> list[Tensor]:
         return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
@@ -52,17 +57,30 @@ class Inputs:
 
     def at_least_two(self) -> Inputs:
         """The same batch, repeated when it has one sample: an example of size 1 specialises an exported graph."""
-        if self.batch >= 2:
-            return self
+        return self if self.batch >= 2 else self.doubled()
 
-        def repeat(tensor: Tensor) -> Tensor:
-            return torch.cat([tensor, tensor], self.axis) if self.carries(tensor) else tensor
+    def doubled(self) -> Inputs:
+        """Every sample twice."""
+        twice = self.map(lambda t: torch.cat([t, t], self.axis) if self.carries(t) else t)
+        return Inputs(twice.args, twice.kwargs, self.axis, 2 * self.batch)
 
-        args, kwargs = pytree.tree_map_only(Tensor, repeat, (self.args, self.kwargs))
-        return Inputs.rebuilt(args, kwargs, self.axis, 2)
+    def rolled(self) -> Inputs:
+        """The samples moved on by one place, the last one to the front."""
+        return self.map(lambda t: t.roll(1, self.axis) if self.carries(t) else t)
 
     def floating(self, dtype: torch.dtype) -> Inputs:
         return self.map(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def is_meta(self, model: nn.Module) -> bool:
+        """Is there anything without values among the weights and the batch?"""
+        return any(tensor.is_meta for tensor in (*_weights(model), *self.tensors()))
+
+    def check_values(self, model: nn.Module) -> None:
+        if self.is_meta(model):
+            raise InputError(
+                f"{type(model).__name__} or its batch is on the meta device, which holds shapes and no values: its "
+                "units can be listed, not measured; make the model on a device that holds values, and load its weights"
+            )
 
     def check_device(self, model: nn.Module) -> None:
         homes = {t.device.type for t in _weights(model)}
@@ -72,6 +90,12 @@ class Inputs:
                     f"the model's weights are on {', '.join(sorted(homes))} but the batch is on {tensor.device.type}; "
                     "move one of them with .to(device)"
                 )
+
+
+def _in_own_memory(tensor: Tensor) -> Tensor:
+    """A view that shows one number in several places (`expand`) cannot be written to, as some models do."""
+    shared = any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+    return tensor.contiguous() if shared else tensor
 
 
 def _weights(model: nn.Module) -> Iterable[Tensor]:

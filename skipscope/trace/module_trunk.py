@@ -1,218 +1,52 @@
 """A trunk on modules that the user named, for a model that cannot be exported.
 
 The model itself runs, with hooks on the named modules. A named module is exported alone where that works, and then has
-branch, skip and tail like any other unit; where it does not, the module is called as it is, its skip is taken to be the
-identity (the notes say so), and its branch is what it adds. The code between the named modules is not taken apart:
-a span runs the model from the start, puts the state in where it begins and stops where it ends.
+branch, skip and tail like any other unit. Where there is no unit inside it, the code around it is looked at: a sum of
+its output with the state before it makes a unit around it (`outer_sum`). Where there is none, the module is called as
+it is, its skip is taken to be the identity (the notes say so), and its branch is what it adds. The rest of the code
+between the named modules is not taken apart: a span runs the model from the start, puts the state in where it begins
+and stops where it ends; in float64 on converted weights.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, TraceError
-from skipscope.trace.export import export
-from skipscope.trace.graph_trunk import GraphTrunk, GraphUnit
+from skipscope.trace.batch_axes import axis_by_doubling, axis_by_rolling
+from skipscope.trace.freshness import while_fresh
 from skipscope.trace.inputs import Inputs
-from skipscope.trace.structure import Structure
-from skipscope.trace.trunk import Path, Point, Segment, Span, Stage, Trunk, Unit
+from skipscope.trace.inside import NO_SUM, Exports
+from skipscope.trace.module_point import ModulePoint
+from skipscope.trace.module_unit import Around, Form, Inside, ModuleSegment, ModuleSpan, ModuleUnit, Whole
+from skipscope.trace.outer_sum import OuterPiece, OuterSum, outer_sum, with_tails
+from skipscope.trace.precision import OtherPrecision
+from skipscope.trace.program import Program
+from skipscope.trace.recording import (
+    Follower,
+    Meeting,
+    Place,
+    Recorder,
+    Recording,
+    Watch,
+    state_of,
+    with_state,
+)
+from skipscope.trace.trunk import Point, Stage, Trunk
 from skipscope.trace.undisturbed import undisturbed
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of a named module at a point: its arguments, and the leaves of them that are its states."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
-
-    @property
-    def entry(self) -> Tensor:
-        return _state((self.args, self.kwargs), "gets")
-
-    @property
-    def exit(self) -> Tensor:
-        return _state(self.output, "returns")
-
-    def with_entry(self, state: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return _with_state((self.args, self.kwargs), state)
-
-
-def _state(tree: Any, verb: str) -> Tensor:
-    for leaf in pytree.tree_leaves(tree):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 0:
-            return leaf
-    raise TraceError(f"a named module {verb} no float tensor, so it cannot be a residual unit; name other modules")
-
-
-def _with_state(tree: Any, state: Tensor) -> Any:
-    """The same structure with its first float tensor replaced."""
-    old = _state(tree, "gets")
-    return pytree.tree_map_only(Tensor, lambda leaf: state if leaf is old else leaf, tree)
 
 
 class _Stop(Exception):  # noqa: N818 - carries a state out of a forward pass; no error
     def __init__(self, state: Tensor) -> None:
         self.state = state
-
-
-class ModuleSpan(Span):
-    trunk: ModuleTrunk
-    in_any_type = False
-
-    def __init__(self, trunk: ModuleTrunk, name: str, first: ModuleUnit, last: ModuleUnit) -> None:
-        self.trunk, self.name, self.first, self.last = trunk, name, first, last
-
-    def __call__(self, state: Tensor) -> Tensor:
-        return self.trunk.run_between(self.first, self.last, state)
-
-    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
-        return self.trunk.at_point(point, self)
-
-    def argument(self, point: Point) -> Tensor:
-        return point.entry(self.first)
-
-    @property
-    def entry_shape(self) -> tuple[int, ...]:
-        return self.first.entry_shape
-
-    @property
-    def exit_shape(self) -> tuple[int, ...]:
-        return self.last.exit_shape
-
-    @property
-    def batch_axis(self) -> int:
-        return self.first.batch_axis
-
-
-NO_SUM = "no sum in it joins its input with a branch"  # why a named module is no residual unit
-
-
-class ModulePath(Path):
-    """A path of a named module: one of the graph inside it, or what can be said of it as a whole."""
-
-    def __init__(
-        self, unit: ModuleUnit, what: str, function: Callable[[Tensor], Tensor], operations: list[str]
-    ) -> None:
-        self.unit, self.name = unit, f"{what} of {unit.name}"
-        self.function, self.operations = function, operations
-        self.in_any_type = unit.in_any_type
-        self._after_sum = what == "tail"
-
-    def __call__(self, state: Tensor) -> Tensor:
-        return self.function(state)
-
-    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
-        return self.unit.trunk.at_point(point, self)
-
-    def argument(self, point: Point) -> Tensor:
-        return point.sum(self.unit) if self._after_sum else point.entry(self.unit)
-
-
-class ModuleUnit(Unit):
-    trunk: ModuleTrunk
-    parent = None
-    stage: int | None = None
-
-    def __init__(
-        self, trunk: ModuleTrunk, index: int, path: str, time: int, call: Call, inside: GraphUnit | None
-    ) -> None:
-        self.trunk, self.index, self.path, self.time, self.inside = trunk, index, path, time, inside
-        self.name = path if time == 0 else f"{path}#{time + 1}"
-        self.in_any_type = inside is not None
-        module = trunk.model.get_submodule(path)
-        self.parameter_names = [f"{path}.{name}" for name, _ in module.named_parameters()]
-        axis = trunk.batch_axis_of(call.entry)
-        if axis is None or trunk.batch_axis_of(call.exit) is None:
-            raise TraceError(f"the states of {path} have no axis of the batch's size; name other modules")
-        self._axis, self._entry, self._exit = axis, tuple(call.entry.shape), tuple(call.exit.shape)
-        self._exit_axis = trunk.batch_axis_of(call.exit) or 0
-        extra = [leaf for leaf in pytree.tree_leaves((call.args, call.kwargs)) if isinstance(leaf, Tensor)]
-        self.context = [f"argument {i} of {path}" for i in range(1, len(extra))]
-        if inside is not None:
-            self.kind, self.branches = inside.kind, inside.branches
-            self.branch, self.skip, self.tail = (
-                ModulePath(self, what, path, path.operations)
-                for what, path in (("branch", inside.branch), ("skip", inside.skip), ("tail", inside.tail))
-            )
-        else:
-            self.kind, self.branches = "identity", 1
-            if self._entry != self._exit:
-                raise TraceError(
-                    f"{path} changes the shape of its state from {self._entry} to {self._exit} and cannot be exported, "
-                    "so its skip cannot be told from its branch; leave it out of the named units"
-                )
-            self.skip = ModulePath(self, "skip", lambda state: state, [])
-            self.tail = ModulePath(self, "tail", lambda state: state, [])
-            self.branch = ModulePath(self, "branch", lambda state: self(state) - state, [type(module).__name__])
-
-    def __call__(self, state: Tensor) -> Tensor:
-        if self.inside is not None:
-            return self.inside(state)
-        return self.trunk.run_module(self, state)
-
-    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
-        return self.trunk.at_point(point, self)
-
-    def argument(self, point: Point) -> Tensor:
-        return point.entry(self)
-
-    @property
-    def batch_axis(self) -> int:
-        return self._axis
-
-    @property
-    def entry_shape(self) -> tuple[int, ...]:
-        return tuple(size for i, size in enumerate(self._entry) if i != self._axis)
-
-    @property
-    def exit_shape(self) -> tuple[int, ...]:
-        return tuple(size for i, size in enumerate(self._exit) if i != self._exit_axis)
-
-
-class ModuleSegment(ModuleSpan, Segment):
-    kind = "unit"
-
-
-class ModulePoint(Point):
-    def __init__(
-        self, units: Sequence[ModuleUnit], calls: Sequence[Call], batch: int, inputs: Inputs, output: Any
-    ) -> None:
-        self.units, self.calls, self.batch, self.inputs, self.output = units, list(calls), batch, inputs, output
-
-    def entry(self, unit: Unit) -> Tensor:
-        return self.calls[unit.index].entry
-
-    def exit(self, unit: Unit) -> Tensor:
-        return self.calls[unit.index].exit
-
-    def sum(self, unit: Unit) -> Tensor:
-        entry = self.entry(unit)
-        return unit.skip(entry) + unit.branch(entry)
-
-    def take(self, samples: Sequence[int]) -> None:
-        return None
-
-    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
-        trunk = self.units[0].trunk
-        assert isinstance(trunk, ModuleTrunk)
-        return trunk.gradients(self.inputs, scalar)
-
-    def first_not_finite(self) -> str:
-        states = ((f"the {what} of {u.name}", state(u)) for u in self.units for what, state in self._states())
-        return next((where for where, state in states if not torch.isfinite(state).all()), "")
-
-    def _states(self) -> list[tuple[str, Callable[[Unit], Tensor]]]:
-        return [("entry", self.entry), ("exit", self.exit)]
 
 
 class ModuleTrunk(Trunk):
@@ -223,114 +57,227 @@ class ModuleTrunk(Trunk):
         self, model: nn.Module, inputs: Inputs, paths: Sequence[str], notes: Sequence[str], dtype: torch.dtype | None
     ) -> None:
         super().__init__(inputs.axis, notes, dtype)
-        self.model = model
-        self._batch = inputs.batch
-        self._hooks_active = True  # off while a unit calls its own module
+        self.model, self.precision = model, OtherPrecision(model)
         self._paths = _checked(model, paths)
-        keys, calls, output = self._recorded(inputs)
-        self._keys = keys
+        self._types = [tensor.dtype for tensor in inputs.tensors()]
         self.left_out = []
-        units: list[ModuleUnit] = []
-        for index, ((path, time), call) in enumerate(zip(keys, calls, strict=True)):
-            inside, why = _taken_apart(model.get_submodule(path), call, inputs)
-            if inside is None:
-                self._notes.append(
-                    f"{path} was not taken apart ({why}): its skip is taken to be the identity, without a tail"
+        recording = self._recorded(inputs, functions=True)
+        self._keys = _keys(recording)
+        axes = _Axes(self, inputs, recording)
+        forms, sums = self._forms(inputs, recording, axes)
+        order = sorted(range(len(forms)), key=lambda i: _end(recording, i, sums[i]))
+        self.units = [ModuleUnit(self, k, i, recording.named[i], forms[i]) for k, i in enumerate(order)]
+        for unit in self.units:
+            unit.without_skip = isinstance(unit.form, Whole) and self._why[unit.order] == NO_SUM
+        self.point = ModulePoint(self, inputs, recording, [sums[i] for i in order], self.precision.seen())
+        for unit in self.units:
+            unit.settle(self.point.entry(unit), self.point.exit(unit), axes.of_unit(unit, sums[unit.order]))
+        self.stages = self._by_shape()
+        self.segments = [ModuleSegment(self, unit.name, unit, unit) for unit in self.units]
+        self._say()
+
+    # -- what the named modules are
+
+    def _forms(self, inputs: Inputs, recording: Recording, axes: _Axes) -> tuple[list[Form], list[OuterSum | None]]:
+        """Of every call of a named module: the form of its unit, and the sum around it."""
+        exports, sums = Exports(), []
+        forms: list[Form] = []
+        self._why: list[str] = []
+        for order, call in enumerate(recording.named):
+            axis = axes.of_module(order)
+            module = self.model.get_submodule(call.path)
+            inside = exports.unit_inside(module, Inputs(call.args, call.kwargs, axis, inputs.batch))
+            around = outer_sum(recording, call) if isinstance(inside, str) else None
+            if isinstance(around, str):
+                raise TraceError(
+                    f"{call.path} is no residual unit by itself ({inside}), and {around}. Name the module that holds "
+                    "this sum, or leave it out"
                 )
-            units.append(ModuleUnit(self, index, path, time, call, inside))
-            units[-1].without_skip = why == NO_SUM
-        self.units = units
-        self.point = ModulePoint(units, calls, inputs.batch, inputs, output)
-        self.stages = self._by_shape(units)
-        self.segments = [ModuleSegment(self, unit.name, unit, unit) for unit in units]
+            sums.append(around)
+            forms.append(Inside(inside) if not isinstance(inside, str) else Around() if around else Whole())
+            self._why.append(inside if isinstance(inside, str) else "")
+            if isinstance(forms[-1], Whole) and call.entry.shape != call.exit.shape:
+                if inside != NO_SUM:
+                    raise TraceError(
+                        f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
+                        f"{tuple(call.exit.shape)} and cannot be exported, so its skip cannot be told from its branch; "
+                        "leave it out of the named units"
+                    )
+                raise TraceError(
+                    f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
+                    f"{tuple(call.exit.shape)}, and {NO_SUM}, so there is no skip; leave it out of the named units"
+                )
+        return forms, with_tails(recording, sums)
+
+    def _say(self) -> None:
+        whole = [unit for unit in self.units if isinstance(unit.form, Whole)]
+        for why in dict.fromkeys(self._why[unit.order] for unit in whole):
+            names = [unit.path for unit in whole if self._why[unit.order] == why]
+            self._notes.append(
+                f"{_some(names)} not taken apart ({why}): its skip is taken to be the identity, without a tail"
+            )
+        around = [unit.path for unit in self.units if isinstance(unit.form, Around)]
+        if around:
+            self._notes.append(
+                f"{_some(around)} added to a state by the code around it: the unit goes from that state to the sum"
+            )
         self._notes.append("units were named by the user; the code between them is not taken apart")
 
-    # -- running the model
+    def programs(self) -> list[Program]:
+        return [unit.form.graph.trunk.program for unit in self.units if isinstance(unit.form, Inside)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The point is computed again: a recording holds the functions of one pass."""
+        point, self.point = self.point, None
+        try:
+            twin = super().__deepcopy__(memo)
+        finally:
+            self.point = point
+        if point is not None:
+            twin.at(copy.deepcopy(point.inputs, memo))
+        return twin
+
+    # -- points
 
     def at(self, x: Any) -> ModulePoint:
         inputs = self.inputs(x)
-        keys, calls, output = self._recorded(inputs)
-        if keys != self._keys:
-            now, then = (", ".join(path for path, _ in some) for some in (keys, self._keys))
+        self._check_types(inputs)
+        has_sums = any(isinstance(unit.form, Around) for unit in self.units)
+        recording = self._recorded(inputs, functions=has_sums)
+        if _keys(recording) != self._keys:
+            now, then = (", ".join(path for path, _ in some) for some in (_keys(recording), self._keys))
             raise InputError(
                 f"at this batch the model called {now}, at the trace {then}; trace it again with this batch"
             )
-        self.point = ModulePoint(self.units, calls, inputs.batch, inputs, output)
-        for unit, call in zip(self.units, calls, strict=True):
-            if unit.inside is not None:
-                unit.inside.trunk.at(Inputs(call.args, call.kwargs, unit.batch_axis, inputs.batch))
+        sums = self._sums(recording) if has_sums else [None] * len(self.units)
+        self.precision.refresh()
+        self.point = ModulePoint(self, inputs, recording, sums, self.precision.seen())
+        for unit in self.units:
+            if isinstance(unit.form, Inside):
+                call = recording.named[unit.order]
+                unit.form.graph.trunk.at(Inputs(call.args, call.kwargs, unit.batch_axis, inputs.batch))
         return self.point
 
-    def replay(self, x: Any) -> Any:
-        """The model with each named module replaced by its unit."""
-        inputs = self.inputs(x)
-        self.at(inputs)
-        position = iter(self.units)
-        entries: list[Tensor] = []
+    @property
+    def last_point(self) -> ModulePoint:
+        assert self.point is not None, "a trunk of named units has a point from its trace on"
+        return self.point
 
-        def keep(path: str, args: Any, kwargs: Any) -> None:
-            entries.append(_state((args, kwargs), "gets").clone())  # the module may change it in place
+    def _sums(self, recording: Recording) -> list[OuterSum | None]:
+        """The sums around the modules at another batch, which must be those of the trace."""
+        found: list[OuterSum | None] = [None] * len(self.units)
+        by_order = sorted(self.units, key=lambda unit: unit.order)
+        around = [
+            outer_sum(recording, recording.named[unit.order]) if isinstance(unit.form, Around) else None
+            for unit in by_order
+        ]
+        sums = with_tails(recording, [some if isinstance(some, OuterSum) else None for some in around])
+        for unit, some in zip(by_order, sums, strict=True):
+            tail = [] if some is None else [recording.calls[index].name.strip("_") for index in some.tail]
+            if isinstance(unit.form, Around) and (some is None or tail != unit.tail.operations):
+                raise InputError(
+                    f"at this batch the code around {unit.path} does something else with its output than at the trace; "
+                    "trace the model again with this batch"
+                )
+            found[unit.index] = some
+        return found
 
-        def replaced(path: str, args: Any, kwargs: Any, output: Any) -> Any:
-            return _with_state(output, next(position)(entries.pop()))
-
-        return self._run(inputs, before=keep, after=replaced)
+    def _check_types(self, inputs: Inputs) -> None:
+        for then, tensor in zip(self._types, inputs.tensors(), strict=False):
+            if then != tensor.dtype and (then.is_floating_point or tensor.is_floating_point()):
+                raise InputError(
+                    f"the trunk was traced with {then}, got {tensor.dtype}; convert the batch with .to(...), or trace "
+                    "again with this batch"
+                )
 
     def at_point(self, point: Point, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """Named modules run with the arguments of the trunk's last point: another point is a mistake."""
+        assert isinstance(point, ModulePoint), "named units are used with points of their own trunk"
+        self._check_last(point)
+
+        def at_last_point(state: Tensor) -> Tensor:
+            self._check_last(point)
+            return function(state)
+
+        return while_fresh(at_last_point, point.seen)
+
+    def _check_last(self, point: ModulePoint) -> None:
         if point is not self.point:
             raise TraceError(
                 "this point is not the trunk's last one; call trunk.at(x) again and use the point it returns"
             )
-        return function
+
+    # -- running
+
+    @cached_property
+    def in_any_type(self) -> bool:
+        """Can the model itself run in float64, with nothing in it that falls back to its own type?"""
+        inputs = self.last_point.inputs
+        if inputs.is_meta(self.model):
+            return False
+        with undisturbed(self.model):
+            return self.precision.works(inputs.args, inputs.kwargs, torch.float64)
+
+    def replay(self, x: Any) -> Any:
+        """The model with each named unit in place of its own calls."""
+        point = self.at(x)
+        entries: dict[int, Tensor] = {}
+
+        def keep(unit: int, state: Tensor) -> None:
+            entries[unit] = state.clone()  # the module may change it in place
+
+        return self._follow(point, keep, lambda unit, state: self.units[unit](entries.pop(unit)))
 
     def run_between(self, first: ModuleUnit, last: ModuleUnit, state: Tensor) -> Tensor:
         if first is last:
             return first(state)
-        point = self._current_point(state, first)
-        before, after = iter(self.units), iter(self.units)
+        point = self._point_of(state, first)
 
-        def enter(path: str, args: Any, kwargs: Any) -> Any:
-            return _with_state((args, kwargs), state.clone()) if next(before) is first else None
+        def enter(unit: int, _: Tensor) -> Tensor | None:
+            return state.clone() if unit == first.index else None
 
-        def leave(path: str, args: Any, kwargs: Any, output: Any) -> Any:
-            if next(after) is last:
-                raise _Stop(_state(output, "returns"))
-            return None
+        def leave(unit: int, exit: Tensor) -> None:
+            if unit == last.index:
+                raise _Stop(exit)
 
         try:
-            self._run(point.inputs, before=enter, after=leave)
+            self._follow(point, enter, leave, state.dtype)
         except _Stop as stop:
             return stop.state
         raise TraceError(f"{last.name} did not run")
 
-    def gradients(self, inputs: Inputs, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
-        states: list[Tensor] = []
+    def gradients(self, point: ModulePoint, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        states: dict[int, Tensor] = {}
+        exits: dict[int, Tensor] = {}
 
-        def follow(path: str, args: Any, kwargs: Any) -> Any:
-            state = _state((args, kwargs), "gets")
-            state = state if state.requires_grad else state.detach().requires_grad_()
-            states.append(state)
-            return _with_state((args, kwargs), state.clone())  # the module may change it in place
+        def enter(unit: int, state: Tensor) -> Tensor:
+            states[unit] = state if state.requires_grad else state.detach().requires_grad_()
+            return states[unit].clone()  # the module may change it in place
 
-        def last(path: str, args: Any, kwargs: Any, output: Any) -> None:
-            exits[:] = [_state(output, "returns")]
-
-        exits: list[Tensor] = []
         with torch.enable_grad():
-            output = self._run(inputs, before=follow, after=last)
-            return list(torch.autograd.grad(scalar(output), states + exits, allow_unused=True))
+            output = self._follow(point, enter, lambda unit, state: exits.update({unit: state}))
+            ends = [*(states[unit.index] for unit in self.units), exits[self.units[-1].index]]
+            try:
+                return list(torch.autograd.grad(scalar(output), ends, allow_unused=True))
+            except RuntimeError as error:
+                if "modified by an inplace operation" not in str(error):
+                    raise
+                raise InputError(
+                    f"{type(self.model).__name__} has no gradient: its forward changes a state in place that the "
+                    "gradient of an earlier operation needs; write x = x + ... instead of x += ..."
+                ) from error
 
     def run_module(self, unit: ModuleUnit, state: Tensor) -> Tensor:
         """One named module as it is, at a state; its other arguments are those of the last point."""
-        args, kwargs = self._current_point(state, unit).calls[unit.index].with_entry(state.clone())
-        module = self.model.get_submodule(unit.path)
-        grad, hooks_were_active, self._hooks_active = torch.is_grad_enabled(), self._hooks_active, False
-        try:
-            with undisturbed(self.model), torch.set_grad_enabled(grad):
-                return _state(module(*args, **kwargs), "returns")
-        finally:
-            self._hooks_active = hooks_were_active
+        call = self._point_of(state, unit).recording.named[unit.order]
+        args, kwargs = with_state((call.args, call.kwargs), state.clone())
+        with self._quietly():
+            return state_of(self.precision.call(unit.path, args, kwargs, state.dtype), "returns")
+
+    def run_piece(self, unit: ModuleUnit, piece: OuterPiece, state: Tensor, at: int, zero: Collection[int]) -> Tensor:
+        self._point_of(state, unit)
+        with self._quietly():
+            return piece(state, self.precision.call, at, zero)
 
     def span(self, first: int | str, last: int | str) -> ModuleSpan:
         a, b = self[first], self[last]
@@ -340,75 +287,146 @@ class ModuleTrunk(Trunk):
             raise TraceError(f"{b.name} runs before {a.name}; name the earlier unit first")
         return ModuleSpan(self, f"{a.name} to {b.name}", a, b)
 
-    def batch_axis_of(self, state: Tensor) -> int | None:
-        axes = [axis for axis, size in enumerate(state.shape) if size == self._batch]
-        return self._axis if self._axis in axes else next(iter(axes), None)
-
-    def _current_point(self, state: Tensor, unit: ModuleUnit) -> ModulePoint:
-        assert self.point is not None
-        if state.shape[unit.batch_axis] != self.point.batch:
+    def _point_of(self, state: Tensor, unit: ModuleUnit) -> ModulePoint:
+        point = self.last_point
+        if state.shape[unit.batch_axis] != point.batch:
             raise InputError(
-                f"{unit.name} runs with the other inputs of the last point, a batch of {self.point.batch}, but the "
+                f"{unit.name} runs with the other inputs of the last point, a batch of {point.batch}, but the "
                 f"state has {state.shape[unit.batch_axis]}; call trunk.at(x) with the batch that this state belongs to"
             )
-        return self.point
+        return point
 
-    def _recorded(self, inputs: Inputs) -> tuple[list[tuple[str, int]], list[Call], Any]:
-        """(path, how many times before) and arguments of every call of a named module, in the order of their ends."""
-        keys: list[tuple[str, int]] = []
-        calls: list[Call] = []
-        arguments: list[Any] = []
+    def recorded(self, inputs: Inputs) -> Recording:
+        return self._recorded(inputs, functions=True)
 
-        def keep(path: str, args: Any, kwargs: Any) -> None:
-            # A module may change its input in place, and later code its output: the point holds what came and went.
-            arguments.append(pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs)))
-
-        def record(path: str, args: Any, kwargs: Any, output: Any) -> None:
-            keys.append((path, sum(seen == path for seen, _ in keys)))
-            came, named = arguments.pop()
-            calls.append(Call(came, named, pytree.tree_map_only(Tensor, Tensor.clone, output)))
-
+    def _recorded(self, inputs: Inputs, functions: bool) -> Recording:
+        """functions: also the calls of functions between the named modules."""
+        recorder = Recorder(inputs.tensors())
         with torch.no_grad():
-            output = self._run(inputs, before=keep, after=record)
-        missing = set(self._paths) - {path for path, _ in keys}
+            output = self._run(inputs.args, inputs.kwargs, recorder, functions, self.precision.dtype)
+        missing = set(self._paths) - {call.path for call in recorder.named}
         if missing:
             raise InputError(
                 f"the model never called {', '.join(sorted(missing))}; name modules that run in its forward"
             )
-        return keys, calls, output
+        return recorder.recording(output)
 
-    def _run(self, inputs: Inputs, before: Any = None, after: Any = None) -> Any:
-        grad = torch.is_grad_enabled()
-        with undisturbed(self.model), torch.set_grad_enabled(grad), self._hooked(before, after):
-            return self.model(*inputs.args, **inputs.kwargs)
+    def _follow(self, point: ModulePoint, enter: Meeting, leave: Meeting, dtype: torch.dtype | None = None) -> Any:
+        ends = [unit.form.ends() for unit in self.units]
+        follower = Follower(point.recording, ends, enter, leave)
+        dtype = dtype or self.precision.dtype
+        inputs = point.inputs if dtype == self.precision.dtype else point.inputs.floating(dtype)
+        args, kwargs = follower.begun(inputs.args, inputs.kwargs)
+        functions = any(end.order is None for end in ends)
+        return self._run(args, kwargs, follower, functions, dtype)
+
+    def _run(self, args: Any, kwargs: Any, watch: Watch, functions: bool, dtype: torch.dtype) -> Any:
+        with self._quietly(), self._hooked(watch), ExitStack() as stack:
+            if functions:
+                stack.enter_context(watch)
+            return self.precision.call("", args, kwargs, dtype)
 
     @contextmanager
-    def _hooked(self, before: Any, after: Any) -> Iterator[None]:
-        def when_active(function: Any, path: str) -> Any:
-            return lambda module, *rest: function(path, *rest) if self._hooks_active else None
+    def _quietly(self) -> Iterator[None]:
+        grad = torch.is_grad_enabled()
+        with undisturbed(self.model), torch.set_grad_enabled(grad):
+            yield
 
-        handles = []
+    @contextmanager
+    def _hooked(self, watch: Watch) -> Iterator[None]:
+        def before(path: str) -> Callable[..., Any]:
+            return lambda module, args, kwargs: watch.before(path, args, kwargs)
+
+        def after(path: str) -> Callable[..., Any]:
+            return lambda module, args, kwargs, output: watch.after(path, args, kwargs, output)
+
+        handles = [
+            self.model.register_forward_pre_hook(lambda *_: watch.begin()),
+            self.model.register_forward_hook(lambda *_: watch.end()),
+        ]
         for path in self._paths:
             module = self.model.get_submodule(path)
-            if before is not None:
-                handles.append(module.register_forward_pre_hook(when_active(before, path), with_kwargs=True))
-            if after is not None:
-                handles.append(module.register_forward_hook(when_active(after, path), with_kwargs=True))
+            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
+            handles.append(module.register_forward_hook(after(path), with_kwargs=True))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _by_shape(self, units: Sequence[ModuleUnit]) -> list[Stage]:
+    def _by_shape(self) -> list[Stage]:
         runs: list[list[ModuleUnit]] = []
-        for unit in units:
+        for unit in self.units:
             if runs and runs[-1][-1].exit_shape == unit.exit_shape:
                 runs[-1].append(unit)
             else:
                 runs.append([unit])
             unit.stage = len(runs) - 1
         return [Stage(self, i, run) for i, run in enumerate(runs)]
+
+
+class _Axes:
+    """The batch axes of states, by what becomes of them at a batch of twice the size, or in another order."""
+
+    def __init__(self, trunk: ModuleTrunk, inputs: Inputs, recording: Recording) -> None:
+        self.trunk, self.inputs, self.recording = trunk, inputs, recording
+        self._doubled = self._other(inputs.doubled())
+        self._rolled: Recording | None = None
+
+    def of_module(self, order: int) -> int:
+        path = self.recording.named[order].path
+        self._of(lambda recording: recording.named[order].exit, path)
+        return self._of(lambda recording: recording.named[order].entry, path)
+
+    def of_unit(self, unit: ModuleUnit, outer: OuterSum | None) -> tuple[int, int]:
+        if outer is None:
+            ends = (lambda some: some.named[unit.order].entry, lambda some: some.named[unit.order].exit)
+        else:
+            ends = (lambda some: some.value(outer.entry), lambda some: some.value(Place(outer.exit)))
+        entry, exit_ = (self._of(end, unit.path) for end in ends)
+        return entry, exit_
+
+    def _of(self, state: Callable[[Recording], Tensor], path: str) -> int:
+        value, batch = state(self.recording), self.inputs.batch
+        if self._doubled is not None:
+            axis = axis_by_doubling(value, state(self._doubled), batch)
+            if axis is not None:
+                return axis
+        self._rolled = self._rolled or self._other(self.inputs.rolled())
+        if self._rolled is not None:
+            axis = axis_by_rolling(value, state(self._rolled), batch, self.inputs.axis)
+            if axis is not None:
+                return axis
+        raise TraceError(
+            f"the states of {path}, of shape {tuple(value.shape)}, have no axis of the batch's size {batch} whose "
+            "entries move with the samples; name other modules"
+        )
+
+    def _other(self, inputs: Inputs) -> Recording | None:
+        """The pass at another batch, if the model runs there and takes the same way."""
+        try:
+            found = self.trunk.recorded(inputs)
+        except Exception:  # whatever the user's forward says to a batch that the user did not pass
+            return None
+        return found if _way(found) == _way(self.recording) else None
+
+
+def _way(recording: Recording) -> list[tuple[int, str]]:
+    return [(index, made.name) for index, made in recording.calls.items()]
+
+
+def _keys(recording: Recording) -> list[tuple[str, int]]:
+    return [(call.path, call.time) for call in recording.named]
+
+
+def _end(recording: Recording, order: int, outer: OuterSum | None) -> int:
+    return recording.named[order].call if outer is None else outer.exit
+
+
+def _some(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - 3} more are" if len(names) > 3 else " was" if len(names) == 1 else " were"
+    return f"{', '.join(names[:3])}{more}"
 
 
 def _checked(model: nn.Module, paths: Sequence[str]) -> list[str]:
@@ -422,20 +440,3 @@ def _checked(model: nn.Module, paths: Sequence[str]) -> list[str]:
     if not paths:
         raise InputError("units=[] names no module; pass paths such as ['layer1.0', 'layer1.1']")
     return list(paths)
-
-
-def _taken_apart(module: nn.Module, call: Call, inputs: Inputs) -> tuple[GraphUnit | None, str]:
-    """The unit inside a named module: the one whose entry and exit are the module's own; else why there is none."""
-    axis = next((a for a, size in enumerate(call.entry.shape) if size == inputs.batch), 0)
-    own = Inputs(call.args, call.kwargs, axis, inputs.batch)
-    try:
-        program, _ = export(module, own)
-    except (TraceError, InputError) as error:
-        return None, str(error).split(". Name the modules")[0]
-    trunk = GraphTrunk(Structure(program), axis, [], None)
-    for part in trunk.structure.parts:
-        whole = trunk.structure.ended_at_output(part)
-        if part.region.entry in program.inputs and whole is not None:
-            trunk.at(own)
-            return GraphUnit(trunk, 0, whole), ""
-    return None, NO_SUM

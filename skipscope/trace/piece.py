@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from skipscope.errors import InputError, TraceError
 from skipscope.numerics import measuring
 from skipscope.trace.flow import Flow
+from skipscope.trace.freshness import while_fresh
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.program import Program, in_type, last_uses
 from skipscope.trace.trunk import Point
@@ -74,14 +75,15 @@ class Piece:
                     f"{self.name} has a context, which the last point holds for a batch of {point.batch}, but the "
                     f"state has {batch}; call trunk.at(x) with the batch that this state belongs to"
                 )
-            values.update({node: in_type(point.value(node), state.dtype) for node in self.context})
+            context = point.values(self.context)
+            values.update({node: in_type(value, state.dtype) for node, value in context.items()})
         with measuring():
             self.program.run(self.nodes, values, batch, drop=self._drop, zero=self.zero, dtype=state.dtype)
         return values[self.exit]
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
-        return lambda state: self(state, point)
+        return while_fresh(lambda state: self(state, point), point.seen)
 
     def argument(self, point: Point) -> Tensor:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"

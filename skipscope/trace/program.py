@@ -8,6 +8,7 @@ tensors that its sizes were once read from. A device named in the graph follows 
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ class Program:
         self.out_spec = out_spec
         self.batch_symbol = batch_symbol
         self.traced_batch = traced_batch
+        self.fixed_axes: dict[fx.Node, int | None] = {}  # the batch axes, where no symbol says which they are
         self._sizes: dict[tuple[fx.Node, int], Any] = {}
         floats = [w.dtype for w in model.parameters() if w.is_floating_point()]
         floats += [n.meta["val"].dtype for n in inputs if _is_floating(n.meta.get("val"))]
@@ -58,6 +60,16 @@ class Program:
         computed = (node for node in self.graph.nodes if node.op not in ("placeholder", "output"))
         self.nodes = [node for node in computed if not self.is_free(node)]
         self.outputs = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
+
+    def of(self, model: nn.Module) -> Program:
+        """The same graph on the weights of another model of the same structure."""
+        twin = copy.copy(self)
+        twin.model = model
+        return twin
+
+    def fixed_parts(self) -> list[Any]:
+        """What a copy of the program shares with it."""
+        return [self.graph, *self.graph.nodes, self.batch_symbol, self.in_spec, self.out_spec]
 
     # -- what a node is
 
@@ -81,8 +93,7 @@ class Program:
         if not isinstance(value, Tensor):
             return None
         if self.batch_symbol is None:
-            axes = [axis for axis, size in enumerate(value.shape) if size == self.traced_batch]
-            return axes[0] if axes else None
+            return self.fixed_axes.get(node)
         axes = [axis for axis, size in enumerate(value.shape) if _expression(size) == self.batch_symbol]
         return axes[0] if len(axes) == 1 and len(self._axes_with_batch(value)) == 1 else None
 
@@ -167,8 +178,9 @@ class Program:
                 values.pop(dead, None)
 
     def _other_type(self, named: torch.dtype, dtype: torch.dtype) -> torch.dtype:
-        """A floating type that the graph names, in a run in another type than the model's."""
-        if named == self.dtype:
+        """A floating type that the graph names, in a run in another type than the model's: a coarser one (autocast) gives
+        way too, since a float64 run through bfloat16 would be no more exact than that."""
+        if named.is_floating_point and named.itemsize <= self.dtype.itemsize:
             return dtype
         return dtype.to_complex() if named == self.dtype.to_complex() else named
 
@@ -237,6 +249,11 @@ class Program:
             raise InputError(
                 f"input {node.name!r}: the trunk was traced with shape ({wanted}), got {tuple(leaf.shape)}; "
                 "pass that shape, or trace again with this batch"
+            )
+        if leaf.dtype != example.dtype and (leaf.is_floating_point() or example.is_floating_point()):
+            raise InputError(
+                f"input {node.name!r}: the trunk was traced with {example.dtype}, got {leaf.dtype}; convert the batch "
+                "with .to(...), or trace again with this batch"
             )
 
 

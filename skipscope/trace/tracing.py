@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, TraceError
-from skipscope.trace.export import call_untouched, export, in_full_precision
+from skipscope.trace.export import call_untouched, does_not_run, export, in_full_precision
 from skipscope.trace.graph_trunk import GraphTrunk
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.module_trunk import ModuleTrunk
@@ -43,32 +43,63 @@ def trace(
     if calibrate:
         model, more = calibrated(model, inputs)
         notes = notes + more
+    inputs.check_device(model)
+    expected = None if inputs.is_meta(model) else own_output(model, inputs)
     trunk: Trunk
     if units is not None:
-        inputs.check_device(model)
         trunk = ModuleTrunk(model, inputs, units, notes, dtype)
     else:
         program, more = export(model, inputs)
         trunk = GraphTrunk(Structure(program), batch_axis, notes + more, dtype)
-    if not any(t.is_meta for t in model.parameters()):
-        _check_replay(trunk, inputs)
+    if expected is not None:
+        _check_replay(trunk, inputs, expected)
     return trunk
 
 
-def _check_replay(trunk: Trunk, inputs: Inputs) -> None:
+def own_output(model: nn.Module, inputs: Inputs) -> Any:
+    """What the model computes; refused where it does not run, and where a second run gives something else."""
+    try:
+        first, second = (call_untouched(model, inputs, seed) for seed in (0, 1))
+        error = relative_error(second, first)
+        if not error:
+            return first
+        again = relative_error(call_untouched(model, inputs, 0), first)
+    except Exception as own:  # whatever the user's forward raises
+        raise does_not_run(model, inputs, own) from own
+    # Kernels that add in no fixed order differ a little, and as much when the random numbers are the same.
+    if error > REPLAY_TOLERANCE or 10 * again < error:
+        raise InputError(
+            f"two runs of {type(model).__name__} on one batch differ by a relative error of {error:.1e}: its forward "
+            "draws random numbers in evaluation mode too (dropout called with training=True, torch.rand), so it is no "
+            "function of its input; make it deterministic in evaluation mode"
+        )
+    return first
+
+
+def _check_replay(trunk: Trunk, inputs: Inputs, expected: Any) -> None:
     """The graph must compute what the model computes; anything else would measure another network."""
-    expected = call_untouched(trunk.model, inputs)
     with undisturbed(trunk.model):
-        trunk.at(inputs)
+        point = trunk.at(inputs)
         found = trunk.replay(inputs)
-    trunk.replay_error = relative_error(found, expected)
-    if not trunk.replay_error <= REPLAY_TOLERANCE:
+    error = relative_error(found, expected)
+    if not error <= REPLAY_TOLERANCE:
         raise TraceError(
             f"replaying the graph of {type(trunk.model).__name__} differs from its own output by a relative error of "
-            f"{trunk.replay_error:.1e}; the model may depend on something outside its inputs and weights. "
+            f"{error:.1e}; the model may depend on something outside its inputs and weights. "
             "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...]), "
             "or --units path.of.module,... on the command line"
         )
+    finite = [torch.isfinite(leaf) for leaf in _floats(expected)]
+    if not all(some.all() for some in finite):
+        where = point.first_not_finite() or "the code after the last unit"
+        trunk._notes.insert(0, f"the output has NaN or infinite entries, which first arise in {where}")
+    # Where nothing is finite there is nothing to compare.
+    trunk.replay_error = error if not finite or any(some.any() for some in finite) else None
+
+
+def _floats(output: Any) -> list[Tensor]:
+    leaves = pytree.tree_leaves(output)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()]
 
 
 def relative_error(found: Any, expected: Any) -> float:
@@ -77,9 +108,17 @@ def relative_error(found: Any, expected: Any) -> float:
     for a, b in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
         if isinstance(b, Tensor) and b.is_floating_point() and b.numel():
             finite = torch.isfinite(b)
-            if not torch.equal(finite, torch.isfinite(a)):
+            if a.shape != b.shape or not _same_outside(finite, a, b):
                 return float("inf")
             if finite.any():
                 scale = b[finite].abs().max().item() or 1.0
                 worst = max(worst, (a[finite] - b[finite]).abs().max().item() / scale)
     return worst
+
+
+def _same_outside(finite: Tensor, a: Tensor, b: Tensor) -> bool:
+    """Are the entries that are not finite the same ones: NaN, or infinite of one sign?"""
+    if not torch.equal(finite, torch.isfinite(a)):
+        return False
+    ours, theirs = a[~finite], b[~finite]
+    return bool(((ours == theirs) | (ours.isnan() & theirs.isnan())).all())

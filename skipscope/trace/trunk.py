@@ -6,10 +6,11 @@ the user named.
 
 from __future__ import annotations
 
+import copy
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from skipscope.errors import TraceError
 from skipscope.trace import table
 from skipscope.trace.inputs import Inputs
+from skipscope.trace.program import Program
 from skipscope.trace.rule import LeftOut
 from skipscope.trace.running_statistics import never_seen
 
@@ -237,12 +239,26 @@ class Trunk(ABC):
     def span(self, first: int | str, last: int | str) -> Span:
         """From the entry of one unit to the exit of another."""
 
+    @abstractmethod
+    def programs(self) -> Sequence[Program]:
+        """The graphs that its units are pieces of."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The same trunk of a copy of the model. Graphs are shared: nothing changes them after the trace."""
+        for program in self.programs():
+            memo.update({id(part): part for part in program.fixed_parts()})
+        twin = memo[id(self)] = object.__new__(type(self))
+        for name, value in vars(self).items():
+            setattr(twin, name, copy.deepcopy(value, memo))
+        return twin
+
     def inputs(self, x: Any) -> Inputs:
         """The batch as the traced model takes it."""
         inputs = Inputs.of(self.model, x, self._axis)
         if self._dtype is not None:
             inputs = inputs.floating(self._dtype)
         inputs.check_device(self.model)
+        inputs.check_values(self.model)
         return inputs
 
     def __getitem__(self, key: int | str) -> Unit:

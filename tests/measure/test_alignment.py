@@ -318,11 +318,17 @@ def test_a_module_without_a_skip_is_measured_whole() -> None:
         h = block(h)
 
 
+class ToFloat32(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
+
+
 def test_a_module_that_only_runs_in_float32_says_so_and_counts_its_rank_so() -> None:
     torch.manual_seed(0)
     model = Plain(2)
     with torch.no_grad():
         for block in model.blocks:
+            block.append(ToFloat32())
             block[0].weight.copy_(orthogonal(0)[:, :3] @ orthogonal(1)[:, :3].mT)
             block[0].bias.fill_(5)
     x = torch.randn(2, N)

@@ -1,0 +1,117 @@
+"""Are the weights still those that a point was computed with?
+
+A point holds states; a unit reads its weights from the model each time it runs. After a step of training the two belong
+to different networks, and a Jacobian of the one at the states of the other is of neither. Torch counts the writes to a
+tensor (`_version`), so the question costs a comparison of numbers for each weight. Writes through `.data` are not
+counted: of each weight one entry is compared too, where that is asked for once and not at each product.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+
+
+class WeightsSeen:
+    """The identity and version of weights, which are looked up by name."""
+
+    def __init__(self, names: Iterable[str], lookup: Callable[[str], Any]) -> None:
+        self._lookup = lookup
+        found = [(name, lookup(name)) for name in names]
+        self._seen = [
+            (name, weakref.ref(value), _version(value), _pointer(value))
+            for name, value in found
+            if isinstance(value, Tensor)
+        ]
+        self._entries = self._probed()
+
+    def changed(self, *, thoroughly: bool = False) -> str | None:
+        """The name of the first weight that is not as it was; None if all are."""
+        for name, reference, version, pointer in self._seen:
+            value = self._lookup(name)
+            if value is not reference() or _version(value) != version or _pointer(value) != pointer:
+                return name
+        if thoroughly:
+            for (name, *_), then, now in zip(self._seen, self._entries, self._probed(), strict=True):
+                if then != now:
+                    return name
+        return None
+
+    def check(self, *, thoroughly: bool = False) -> None:
+        if (name := self.changed(thoroughly=thoroughly)) is not None:
+            raise InputError(
+                f"the weights have changed since this point was computed (first {name}): its states belong to the old "
+                "ones; call trunk.at(x) again and use the new point"
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WeightsSeen:
+        """Of a copy of the model; one that had changed before stays so."""
+        changed = self.changed(thoroughly=True)
+        twin = WeightsSeen((name for name, *_ in self._seen), copy.deepcopy(self._lookup, memo))
+        twin._seen = [
+            (name, reference, version, -1 if name == changed else pointer)
+            for name, reference, version, pointer in twin._seen
+        ]
+        return twin
+
+    def _probed(self) -> list[str]:
+        """The middle entry of each weight, as text, in which NaN equals NaN."""
+        probed = []
+        for name, *_ in self._seen:
+            value = self._lookup(name).detach()
+            held = value.numel() and not value.is_meta
+            probed.append(str(value[tuple(size // 2 for size in value.shape)].item()) if held else "")
+        return probed
+
+
+def while_fresh(function: Callable[[Tensor], Tensor], seen: WeightsSeen) -> Callable[[Tensor], Tensor]:
+    """The same function, refused once the weights have changed, also in a derivative that was recorded before."""
+    seen.check(thoroughly=True)
+
+    def checked(state: Tensor) -> Tensor:
+        seen.check()
+        value: Tensor = _Checked.apply(function(state), seen.check)
+        return value
+
+    return checked
+
+
+class _Checked(torch.autograd.Function):
+    """The identity, whose derivative asks before it runs."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: Tensor, check: Callable[[], None]) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.check = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        ctx.check()
+        return gradient, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, check: None) -> Tensor:
+        return tangent.view_as(tangent)
+
+
+def _version(value: Any) -> int:
+    return 0 if not isinstance(value, Tensor) or value.is_inference() else value._version
+
+
+def _pointer(value: Any) -> int:
+    try:
+        return value.data_ptr()
+    except (AttributeError, RuntimeError):  # a tensor without memory of its own
+        return 0

@@ -1,0 +1,233 @@
+"""A unit that the user named by its module, in one of three forms, and what lies between such units.
+
+inside   the module was exported alone, and the unit is in its graph
+around   the module is the branch, or a part of it, and the code around it adds its output to the state before
+whole    neither: the module is called as it is; its skip is taken to be the identity, and its branch is what it adds
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from skipscope.trace.graph_trunk import GraphUnit
+from skipscope.trace.outer_sum import OuterPiece, OuterSum
+from skipscope.trace.recording import Ends, NamedCall, Place, Recording, tensors_of
+from skipscope.trace.trunk import Path, Point, Segment, Span, Unit
+
+if TYPE_CHECKING:
+    from skipscope.trace.module_trunk import ModuleTrunk
+
+PATHS = ("branch", "skip", "tail")
+
+
+class Form(ABC):
+    kind, branches = "identity", 1
+    unit: ModuleUnit  # set by the unit that takes this form
+
+    @abstractmethod
+    def value(self, what: str, state: Tensor) -> Tensor:
+        """what: unit, branch, skip or tail. state: the entry; for the tail the sum."""
+
+    def operations(self, what: str) -> list[str]:
+        return [type(self.unit.module).__name__] if what == "branch" else []
+
+    def exit_axis(self, what: str) -> int | None:
+        """Of a path's value; None where it is as in the entry."""
+        return self.unit.exit_axis
+
+    def ends(self) -> Ends:
+        return Ends(order=self.unit.order)
+
+    def context(self) -> list[str]:
+        extra = tensors_of((self.unit.call.args, self.unit.call.kwargs))[1:]
+        return [f"argument {i} of {self.unit.path}" for i, _ in enumerate(extra, 1)]
+
+    def parameter_names(self) -> list[str]:
+        return [f"{self.unit.path}.{name}" for name, _ in self.unit.module.named_parameters()]
+
+
+class Inside(Form):
+    def __init__(self, graph: GraphUnit) -> None:
+        self.graph, self.kind, self.branches = graph, graph.kind, graph.branches
+
+    def value(self, what: str, state: Tensor) -> Tensor:
+        found: Tensor = (self.graph if what == "unit" else getattr(self.graph, what))(state)
+        return found
+
+    def operations(self, what: str) -> list[str]:
+        found: list[str] = getattr(self.graph, what).operations
+        return found
+
+    def exit_axis(self, what: str) -> int | None:
+        found: int | None = getattr(self.graph, what).exit_axis
+        return found
+
+
+class Whole(Form):
+    def value(self, what: str, state: Tensor) -> Tensor:
+        if what in ("skip", "tail"):
+            return state
+        found = self.unit.trunk.run_module(self.unit, state)
+        return found - state if what == "branch" else found
+
+
+class Around(Form):
+    """Reads the calls between entry and exit from the recording of the trunk's last point."""
+
+    @property
+    def _recording(self) -> Recording:
+        return self.unit.trunk.last_point.recording
+
+    @property
+    def sum(self) -> OuterSum:
+        found = self.unit.trunk.last_point.sums[self.unit.index]
+        assert found is not None, "a point has the sums that were found at the trace"
+        return found
+
+    def value(self, what: str, state: Tensor) -> Tensor:
+        sum_ = self.sum
+        entry = Place(sum_.sum) if what == "tail" else sum_.entry
+        piece = OuterPiece(self._recording, entry, sum_.exit if what in ("unit", "tail") else sum_.sum)
+        zero = {"branch": sum_.skip, "skip": sum_.branch}.get(what, frozenset())
+        return self.unit.trunk.run_piece(self.unit, piece, state, sum_.sum, zero)
+
+    def operations(self, what: str) -> list[str]:
+        if what == "tail":
+            return [self._recording.calls[index].name.strip("_") for index in self.sum.tail]
+        return super().operations(what)
+
+    def ends(self) -> Ends:
+        return Ends(entry=self.sum.entry, exit=self.sum.exit)
+
+    def context(self) -> list[str]:
+        return self._piece().context()
+
+    def parameter_names(self) -> list[str]:
+        """Those of the module, and of what else is in the branch."""
+        held = {id(tensor) for tensor in self._piece().held()}
+        beside = [name for name, weight in self.unit.trunk.model.named_parameters() if id(weight) in held]
+        return list(dict.fromkeys([*super().parameter_names(), *beside]))
+
+    def _piece(self) -> OuterPiece:
+        return OuterPiece(self._recording, self.sum.entry, self.sum.exit)
+
+
+class ModulePath(Path):
+    def __init__(self, unit: ModuleUnit, what: str) -> None:
+        self.unit, self.what, self.name = unit, what, f"{what} of {unit.name}"
+        self.operations = unit.form.operations(what)
+
+    def __call__(self, state: Tensor) -> Tensor:
+        return self.unit.form.value(self.what, state)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.unit.trunk.at_point(point, self)
+
+    def argument(self, point: Point) -> Tensor:
+        return point.sum(self.unit) if self.what == "tail" else point.entry(self.unit)
+
+    @property
+    def exit_axis(self) -> int | None:
+        return self.unit.form.exit_axis(self.what)
+
+    @property
+    def in_any_type(self) -> bool:  # type: ignore[override]
+        return self.unit.in_any_type
+
+
+class ModuleUnit(Unit):
+    trunk: ModuleTrunk
+    parent = None
+    stage: int | None = None
+
+    def __init__(self, trunk: ModuleTrunk, index: int, order: int, call: NamedCall, form: Form) -> None:
+        """order: of the call among those of named modules."""
+        self.trunk, self.index, self.order, self.call, self.form = trunk, index, order, call, form
+        self.path = call.path
+        self.name = call.path if call.time == 0 else f"{call.path}#{call.time + 1}"
+        form.unit = self
+
+    def settle(self, entry: Tensor, exit: Tensor, axes: tuple[int, int]) -> None:
+        """What can be said once the trunk has a point: shapes, context and paths."""
+        self._axis, self._exit_axis = axes
+        self._entry, self._exit = tuple(entry.shape), tuple(exit.shape)
+        self.kind, self.branches = self.form.kind, self.form.branches
+        self.context, self.parameter_names = self.form.context(), self.form.parameter_names()
+        self.branch, self.skip, self.tail = (ModulePath(self, what) for what in PATHS)
+
+    @property
+    def module(self) -> nn.Module:
+        return self.trunk.model.get_submodule(self.path)
+
+    def __call__(self, state: Tensor) -> Tensor:
+        return self.form.value("unit", state)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.trunk.at_point(point, self)
+
+    def argument(self, point: Point) -> Tensor:
+        return point.entry(self)
+
+    @property
+    def in_any_type(self) -> bool:  # type: ignore[override]
+        return isinstance(self.form, Inside) or self.trunk.in_any_type
+
+    @property
+    def batch_axis(self) -> int:
+        return self._axis
+
+    @property
+    def exit_axis(self) -> int:
+        return self._exit_axis
+
+    @property
+    def entry_shape(self) -> tuple[int, ...]:
+        return tuple(size for i, size in enumerate(self._entry) if i != self._axis)
+
+    @property
+    def exit_shape(self) -> tuple[int, ...]:
+        return tuple(size for i, size in enumerate(self._exit) if i != self._exit_axis)
+
+
+class ModuleSpan(Span):
+    trunk: ModuleTrunk
+
+    def __init__(self, trunk: ModuleTrunk, name: str, first: ModuleUnit, last: ModuleUnit) -> None:
+        self.trunk, self.name, self.first, self.last = trunk, name, first, last
+
+    def __call__(self, state: Tensor) -> Tensor:
+        return self.trunk.run_between(self.first, self.last, state)
+
+    def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
+        return self.trunk.at_point(point, self)
+
+    def argument(self, point: Point) -> Tensor:
+        return point.entry(self.first)
+
+    @property
+    def in_any_type(self) -> bool:  # type: ignore[override]
+        return self.first.in_any_type if self.first is self.last else self.trunk.in_any_type
+
+    @property
+    def entry_shape(self) -> tuple[int, ...]:
+        return self.first.entry_shape
+
+    @property
+    def exit_shape(self) -> tuple[int, ...]:
+        return self.last.exit_shape
+
+    @property
+    def batch_axis(self) -> int:
+        return self.first.batch_axis
+
+    @property
+    def exit_axis(self) -> int:
+        return self.last.exit_axis
+
+
+class ModuleSegment(ModuleSpan, Segment):
+    kind = "unit"

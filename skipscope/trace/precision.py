@@ -1,0 +1,100 @@
+"""A model run in another floating type than its own, on converted weights that follow the model's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from skipscope.trace.freshness import WeightsSeen
+from skipscope.trace.program import in_type
+
+
+class OtherPrecision:
+    """Calls a model, or one of its modules, in the floating type of the state that it is given."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.names = [name for kind in (model.named_parameters(), model.named_buffers()) for name, _ in kind]
+        floats = [weight.dtype for weight in model.parameters() if weight.is_floating_point()]
+        self.dtype = floats[0] if floats else torch.get_default_dtype()
+        self._converted: tuple[WeightsSeen, torch.dtype, dict[str, Any]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OtherPrecision:
+        return OtherPrecision(copy.deepcopy(self.model, memo))
+
+    def seen(self) -> WeightsSeen:
+        return WeightsSeen(self.names, self._lookup)
+
+    def refresh(self) -> None:
+        """Forget weights that have changed, also in ways that torch does not count."""
+        if self._converted is not None and self._converted[0].changed(thoroughly=True) is not None:
+            self._converted = None
+
+    def call(self, path: str, args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
+        """path: of a module; empty for the model itself."""
+        module = self.model.get_submodule(path)
+        if dtype == self.dtype:
+            return module(*args, **kwargs)
+        prefix = f"{path}." if path else ""
+        weights = {
+            # A forward pass may write to a buffer: the converted one is kept for the next.
+            name.removeprefix(prefix): weight if isinstance(weight, nn.Parameter) else weight.clone()
+            for name, weight in self._weights(dtype).items()
+            if name.startswith(prefix)
+        }
+        args, kwargs = pytree.tree_map_only(Tensor, lambda value: in_type(value, dtype), (args, kwargs))
+        return torch.func.functional_call(module, weights, args, kwargs)
+
+    def works(self, args: Any, kwargs: Any, dtype: torch.dtype) -> bool:
+        """Does the whole model run in this type, and nothing in it fall back to a narrower one?"""
+        if dtype == self.dtype:
+            return True
+        try:
+            with _Casts() as casts:
+                self.call("", args, kwargs, dtype)
+        except Exception:  # whatever the user's code, or the device, says to another type
+            return False
+        return not casts.found
+
+    def _weights(self, dtype: torch.dtype) -> dict[str, Any]:
+        known = self._converted
+        if known is None or known[1] != dtype or known[0].changed() is not None:
+            weights = {name: self._lookup(name) for name in self.names}
+            converted = {
+                name: nn.Parameter(in_type(weight.detach(), dtype), requires_grad=False)
+                if isinstance(weight, nn.Parameter)
+                else in_type(weight, dtype)
+                for name, weight in weights.items()
+            }
+            self._converted = known = (self.seen(), dtype, converted)
+        return known[2]
+
+    def _lookup(self, name: str) -> Any:
+        module, _, own = name.rpartition(".")
+        return getattr(self.model.get_submodule(module), own, None)
+
+
+class _Casts(TorchDispatchMode):
+    """Finds operations that make a narrow number of a wide one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        before, after = (
+            [leaf.dtype.itemsize for leaf in pytree.tree_leaves(tree) if _is_real(leaf)]
+            for tree in ((args, kwargs), result)
+        )
+        self.found |= bool(before and after) and min(after) < max(before)
+        return result
+
+
+def _is_real(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()

@@ -1,0 +1,310 @@
+"""One forward pass of a model in Python, call by call.
+
+For a model that cannot be exported: the calls of torch functions that its code makes, and the calls of the modules that
+the user named, each as one call whatever happens inside. A `Recorder` keeps them with their values; a `Follower` runs
+the model again and shows, or replaces, the values at the places that a recording has found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from skipscope.errors import TraceError
+
+COPIES = frozenset(("clone", "contiguous", "to", "type_as"))
+NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # a number that changes nothing: `sum([x, y])` starts with 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor of a pass: one of those that a call returned or wrote to; of the inputs where `call` is negative."""
+
+    call: int
+    leaf: int = 0
+
+
+@dataclass(frozen=True)
+class Made:
+    """A call that was made, with its tensors as places; those that come from nowhere (weights) as they are."""
+
+    name: str
+    function: Callable[..., Any] | None  # None for a named module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    written: tuple[int, ...]  # which of its tensors it wrote to
+    values: list[Tensor]  # what it returned, then what it wrote to
+    paths: tuple[Place, ...]  # its arguments that are floating-point tensors of this pass
+    stale: bool  # an argument had been changed through a view of it
+
+    @property
+    def reads(self) -> list[Place]:
+        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Place)]
+
+
+@dataclass(frozen=True)
+class NamedCall:
+    """One call of a named module: its own values, and where it stands among all calls."""
+
+    path: str
+    time: int  # how many calls of the same module were before it
+    call: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+    @property
+    def entry(self) -> Tensor:
+        return state_of((self.args, self.kwargs), "gets")
+
+    @property
+    def exit(self) -> Tensor:
+        return state_of(self.output, "returns")
+
+
+@dataclass(frozen=True)
+class Recording:
+    inputs: list[Tensor]
+    calls: dict[int, Made]  # those that gave a tensor, by their number among all
+    named: list[NamedCall]
+    output: Any
+
+    def value(self, place: Place) -> Tensor:
+        return self.inputs[-1 - place.call] if place.call < 0 else self.calls[place.call].values[place.leaf]
+
+
+def state_of(tree: Any, verb: str) -> Tensor:
+    """The first float tensor of arguments or of an output."""
+    for leaf in pytree.tree_leaves(tree):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 0:
+            return leaf
+    raise TraceError(f"a named module {verb} no float tensor, so it cannot be a residual unit; name other modules")
+
+
+def with_state(tree: Any, state: Tensor) -> Any:
+    """The same structure with its first float tensor replaced."""
+    return _exchanged(tree, state_of(tree, "gets"), state)
+
+
+def tensors_of(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _exchanged(tree: Any, old: Tensor, new: Tensor) -> Any:
+    return pytree.tree_map_only(Tensor, lambda leaf: new if leaf is old else leaf, tree)
+
+
+class Watch(TorchFunctionMode):
+    """Sees the calls of a pass. Named modules report by hooks; what happens inside them is not looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0  # of calls of functions and named modules
+        self.order = 0  # of calls of named modules
+        self.depth = 1  # of calls that are not looked at: so far the model's own forward has not begun
+
+    def begin(self) -> None:
+        self.depth -= 1
+
+    def end(self) -> None:
+        self.depth += 1
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.depth:
+            return function(*args, **(kwargs or {}))
+        self.count += 1
+        return self.called(self.count - 1, function, args, kwargs or {})
+
+    def before(self, path: str, args: Any, kwargs: Any) -> Any:
+        self.depth += 1
+        return self.entered(path, args, kwargs) if self.depth == 1 else None
+
+    def after(self, path: str, args: Any, kwargs: Any, output: Any) -> Any:
+        replaced = None
+        if self.depth == 1:
+            self.count, self.order = self.count + 1, self.order + 1
+            replaced = self.left(self.count - 1, path, args, kwargs, output)
+        self.depth -= 1
+        return replaced
+
+    def called(self, index: int, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def entered(self, path: str, args: Any, kwargs: Any) -> Any:
+        """New arguments of a named module, or None."""
+        raise NotImplementedError
+
+    def left(self, index: int, path: str, args: Any, kwargs: Any, output: Any) -> Any:
+        """A new output of a named module, or None."""
+        raise NotImplementedError
+
+
+class Recorder(Watch):
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.calls: dict[int, Made] = {}
+        self.named: list[NamedCall] = []
+        self._home: dict[int, tuple[Place, int]] = {}  # by identity; with the number of writes to it
+        self._alive: list[Any] = []  # so that no identity is used twice
+        self._entering: Any = None
+        # Code that runs later may change a tensor in place: what is kept is what came.
+        self.inputs = [tensor.clone() for tensor in inputs]
+        for i, tensor in enumerate(inputs):
+            self._settle(tensor, Place(-1 - i))
+
+    def recording(self, output: Any) -> Recording:
+        return Recording(self.inputs, self.calls, self.named, output)
+
+    def called(self, index: int, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        before = self._noted((args, kwargs))
+        result = function(*args, **kwargs)
+        self._keep(index, getattr(function, "__name__", str(function)), function, (args, kwargs), before, result)
+        return result
+
+    def entered(self, path: str, args: Any, kwargs: Any) -> None:
+        cloned = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
+        self._entering = (cloned, self._noted((args, kwargs)))
+
+    def left(self, index: int, path: str, args: Any, kwargs: Any, output: Any) -> None:
+        (came, named), before = self._entering
+        time = sum(call.path == path for call in self.named)
+        gone = pytree.tree_map_only(Tensor, Tensor.clone, output)
+        self.named.append(NamedCall(path, time, index, came, named, gone))
+        self._keep(index, path, None, (args, kwargs), before, output)
+
+    def _noted(self, tree: Any) -> list[tuple[Place | None, int, bool]]:
+        """Of every tensor: its place, its number of writes, and whether it was changed behind its place's back."""
+        noted = []
+        for tensor in tensors_of(tree):
+            place, version = self._home.get(id(tensor), (None, 0))
+            noted.append((place, tensor._version, place is not None and tensor._version != version))
+        return noted
+
+    def _keep(self, index: int, name: str, function: Any, arguments: Any, before: Any, result: Any) -> None:
+        tensors, returned = tensors_of(arguments), tensors_of(result)
+        written = tuple(i for i, t in enumerate(tensors) if t._version != before[i][1])
+        values = [*returned, *(tensors[i] for i in written if not any(tensors[i] is v for v in returned))]
+        if not written and all(any(value is tensor for tensor in tensors) for value in values):
+            return  # nothing, or what was handed in
+        places = {id(t): place for t, (place, *_) in zip(tensors, before, strict=True) if place is not None}
+        args, kwargs = pytree.tree_map_only(Tensor, lambda t: places.get(id(t), t), arguments)
+        paths = tuple(places[id(t)] for t in tensors if t.is_floating_point() and id(t) in places)
+        stale = any(changed for *_, changed in before)
+        self.calls[index] = Made(name, function, args, kwargs, written, [v.clone() for v in values], paths, stale)
+        copied = not stale and _is_copy(name, arguments[0]) and _alike(tensors[0], values[0])
+        if copied and (place := places.get(id(tensors[0]))) is not None:
+            self._settle(values[0], place)
+            return
+        for leaf, value in enumerate(values):
+            self._settle(value, Place(index, leaf))
+
+    def _settle(self, tensor: Tensor, place: Place) -> None:
+        self._home[id(tensor)] = (place, tensor._version)
+        self._alive.append(tensor)
+
+
+def _is_copy(name: str, args: Sequence[Any]) -> bool:
+    if not args or not isinstance(args[0], Tensor):
+        return False
+    number = args[1] if len(args) == 2 and isinstance(args[1], int | float) else None
+    return name in COPIES or (number is not None and number == NEUTRAL.get(name))
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype
+
+
+Meeting = Callable[[int, Tensor], Tensor | None]  # the index of a unit and its state: a new state, or None
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the entry and the exit of a unit are in a pass."""
+
+    order: int | None = None  # which call of a named module it is, where the unit is that module
+    entry: Place | None = None  # elsewhere, in the code around the module
+    exit: int | None = None
+
+
+class Follower(Watch):
+    """Runs the way that a recording took, and meets the units' states on it."""
+
+    def __init__(
+        self, recording: Recording, ends: Sequence[Ends], enter: Meeting | None, leave: Meeting | None
+    ) -> None:
+        super().__init__()
+        self.recording, self.ends = recording, list(ends)
+        self._enter = enter or (lambda unit, state: None)
+        self._leave = leave or (lambda unit, state: None)
+        self._gone: dict[int, Tensor] = {}  # what was replaced: a later use of it would go around the new state
+
+    def begun(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The inputs, with the states that are there already."""
+        leaves = tensors_of((args, kwargs))
+        for unit, end in enumerate(self.ends):
+            if end.entry is not None and end.entry.call < 0:
+                old = leaves[-1 - end.entry.call]
+                if (new := self._enter(unit, old)) is not None:
+                    args, kwargs = _exchanged((args, kwargs), old, new)
+        return args, kwargs
+
+    def called(self, index: int, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        name, made = getattr(function, "__name__", str(function)), self.recording.calls.get(index)
+        if made is not None and made.name != name:
+            raise TraceError(
+                f"at this state the model takes another way than at its batch ({name} for {made.name}), so there is no "
+                "one function to measure"
+            )
+        self._check_current((args, kwargs), name)
+        return self._met(index, function(*args, **kwargs))
+
+    def entered(self, path: str, args: Any, kwargs: Any) -> Any:
+        self._check_current((args, kwargs), path)
+        for unit, end in enumerate(self.ends):
+            if end.order == self.order:
+                state = self._enter(unit, state_of((args, kwargs), "gets"))
+                return None if state is None else with_state((args, kwargs), state)
+        if not torch.is_grad_enabled():
+            return None
+        # `x += layer(x)` changes in place what the layer's gradient needs.
+        return with_state((args, kwargs), state_of((args, kwargs), "gets").clone())
+
+    def left(self, index: int, path: str, args: Any, kwargs: Any, output: Any) -> Any:
+        for unit, end in enumerate(self.ends):
+            if end.order == self.order - 1:
+                state = self._leave(unit, state_of(output, "returns"))
+                output = output if state is None else with_state(output, state)
+        return self._met(index, output)
+
+    def _met(self, index: int, result: Any) -> Any:
+        """The result of a call, with the states that end or begin there replaced."""
+        for unit, end in enumerate(self.ends):
+            if end.exit == index:
+                result = self._exchange(result, 0, self._leave, unit)
+        for unit, end in enumerate(self.ends):
+            if end.entry is not None and end.entry.call == index:
+                result = self._exchange(result, end.entry.leaf, self._enter, unit)
+        return result
+
+    def _exchange(self, result: Any, leaf: int, meet: Meeting, unit: int) -> Any:
+        old = tensors_of(result)[leaf]
+        self.depth += 1
+        new = meet(unit, old)
+        self.depth -= 1
+        if new is None:
+            return result
+        self._gone[id(old)] = old
+        return _exchanged(result, old, new)
+
+    def _check_current(self, arguments: Any, name: str) -> None:
+        if self._gone and any(id(tensor) in self._gone for tensor in tensors_of(arguments)):
+            raise TraceError(
+                f"{name} reads a state that was written in place or is kept under another name, so that it cannot be "
+                "replaced; name the module around it as the unit instead"
+            )

@@ -1,0 +1,138 @@
+"""Batches and models that give no numbers: an error that says why, or a note, never a number."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import skipscope as ss
+from tests.trace.nets import D, Residual, mlp
+
+BOTH = pytest.mark.parametrize("units", [None, ["0", "1"]])
+
+
+def small() -> tuple[nn.Sequential, Tensor]:
+    torch.manual_seed(0)
+    return nn.Sequential(Residual(mlp()), Residual(mlp()), nn.Linear(D, 3)).eval(), torch.randn(4, D)
+
+
+@BOTH
+def test_an_empty_batch(units: list[str] | None) -> None:
+    model, x = small()
+    with pytest.raises(ss.InputError, match="expected a batch of at least one sample, got an empty one"):
+        ss.trace(model, x[:0], units=units)
+    with pytest.raises(ss.InputError, match="at least one sample"):
+        ss.trace(model, x, units=units).at(x[:0])
+
+
+@BOTH
+@pytest.mark.parametrize(("weights", "batch"), [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_a_batch_in_another_precision_than_the_weights(
+    units: list[str] | None, weights: torch.dtype, batch: torch.dtype
+) -> None:
+    model, x = small()
+    model, names = model.to(weights), [str(dtype).removeprefix("torch.") for dtype in (batch, weights)]
+    with pytest.raises(ss.InputError, match=f"the batch is {names[0]}, the weights are {names[1]}: convert one"):
+        ss.trace(model, x.to(batch), units=units)
+    trunk = ss.trace(model, x.to(weights), units=units)
+    for use in (trunk.at, trunk.replay, trunk[0].jacobian, lambda x: ss.profile(trunk, x)):
+        with pytest.raises(ss.InputError, match=f"traced with torch.{names[1]}, got torch.{names[0]}"):
+            use(x.to(batch))
+
+
+class Noisy(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.block = how, Residual(mlp())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "dropout":
+            x = nn.functional.dropout(x, 0.5, training=True)
+        if self.how == "rand":
+            x = x + 1e-3 * torch.rand(D)
+        x = self.block(x)
+        return x + 0.1 * torch.randn_like(x) if self.how == "randn_like" else x
+
+
+@pytest.mark.parametrize("units", [None, ["block"]])
+@pytest.mark.parametrize("how", ["dropout", "rand", "randn_like"])
+def test_a_forward_that_draws_random_numbers(how: str, units: list[str] | None) -> None:
+    with pytest.raises(ss.InputError, match="two runs of Noisy on one batch differ"):
+        ss.trace(Noisy(how), torch.randn(4, D), units=units)
+    ss.trace(Noisy("not at all"), torch.randn(4, D), units=units)
+
+
+@BOTH
+def test_a_model_on_the_meta_device_cannot_be_measured(units: list[str] | None) -> None:
+    model, x = small()
+    model, x = model.to("meta"), x.to("meta")
+    trunk = ss.trace(model, x, units=units)
+    assert len(trunk) == 2
+    for use in (trunk.at, trunk.replay, trunk[0].jacobian, lambda x: ss.profile(trunk, x)):
+        with pytest.raises(ss.InputError, match="meta device, which holds shapes and no values"):
+            use(x)
+
+
+@BOTH
+def test_weights_that_are_not_a_number_are_named(units: list[str] | None) -> None:
+    model, x = small()
+    with torch.no_grad():
+        model[1].branch[0].weight[0, 0] = float("nan")
+    trunk = ss.trace(model, x, units=units)
+    assert trunk.replay_error is None
+    assert trunk.to_dict()["replay_error"] is None
+    assert "replaying them gives" not in str(trunk)
+    assert trunk.notes[0] == (
+        "the output has NaN or infinite entries, which first arise in the weight 1.branch.0.weight"
+    )
+
+
+def test_what_is_finite_of_an_output_is_compared() -> None:
+    class Logarithm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Residual(mlp())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.block(x).log()
+
+    torch.manual_seed(0)
+    for units in (None, ["block"]):
+        trunk = ss.trace(Logarithm(), torch.randn(4, D), units=units)
+        assert trunk.replay_error == 0.0
+        assert "which first arise in" in trunk.notes[0]
+
+
+@BOTH
+def test_an_expanded_batch_is_a_batch(units: list[str] | None) -> None:
+    model, x = small()
+    wide = x[:1].expand(4, D)
+    trunk = ss.trace(model, wide, units=units)
+    found = ss.singular_values(trunk[0].jacobian(wide)).values
+    torch.testing.assert_close(found, ss.singular_values(trunk[0].jacobian(x[:1].repeat(4, 1))).values)
+    torch.testing.assert_close(trunk.replay(wide), model(wide))
+    assert trunk.span(0, 1).jacobian(wide).dense().shape == (4, D, D)
+
+
+@BOTH
+def test_a_copy_of_a_trunk_is_one_of_a_copy_of_the_model(units: list[str] | None) -> None:
+    model, x = small()
+    trunk = ss.trace(model, x, units=units)
+    before = trunk.replay(x)
+    twin = copy.deepcopy(trunk)
+    assert twin.model is not model
+    assert str(twin) == str(trunk)
+    with torch.no_grad():
+        model[0].branch[0].weight.mul_(2)
+    torch.testing.assert_close(twin.replay(x), before)
+    torch.testing.assert_close(twin.at(x).output, before)
+    assert twin[0].trunk is twin
+    for unit in twin.units:
+        h = twin.at(x).entry(unit)
+        torch.testing.assert_close(unit.tail(unit.skip(h) + unit.branch(h)), unit(h))
+    torch.testing.assert_close(trunk.replay(x), model(x))
+    assert not torch.allclose(trunk.replay(x), before)
+    assert ss.singular_values(twin[1].jacobian(x)).values.shape == (4, D)
