@@ -17,6 +17,7 @@ from skipscope.demo import Result, demo
 from skipscope.demo.twins import twins, with_raised_thresholds
 from skipscope.measure.chain import chain_profile
 from skipscope.models.resnet import ResNet
+from skipscope.sealed import KEY
 from skipscope.studies.d.claims import CLAIMS
 from skipscope.studies.d.law import evidence as law_evidence
 from skipscope.training import accuracy
@@ -54,6 +55,7 @@ def first_image() -> torch.Tensor:
 
 def test_the_folder_is_complete(result: Result) -> None:
     record = json.loads((result.folder / "run.json").read_text())
+    assert len(record.pop(KEY)) == 64  # the file's own digest, which is no part of what it records
     assert record == result.record
     assert record["what"] == "demo"
     assert record["status"] == "finished"
