@@ -197,3 +197,26 @@ def test_ambient_autocast_and_inference_mode_change_nothing() -> None:
     with torch.inference_mode():
         inside = ss.trace(model, x.clone())
         torch.testing.assert_close(ss.singular_values(inside[0].jacobian(x)).values, expected, rtol=0, atol=1e-12)
+
+
+class HalfInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x + torch.tanh(self.linear(x)).float()
+
+
+def test_casts_inside_a_model_are_noted_and_left_out_of_float64() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(HalfInside()), torch.randn(3, D)
+    trunk = ss.trace(model, x)
+    assert any("computed in bfloat16" in note for note in trunk.notes)
+    assert "bfloat16" in ss.profile(trunk, x).attrs["notes"]
+    layer = model[0].linear
+    weight, inside = layer.weight.double(), x.double() @ layer.weight.double().mT + layer.bias.double()
+    exact = torch.eye(D) + (1 - inside.tanh().square())[:, :, None] * weight
+    found = ss.singular_values(trunk[0].jacobian(x))
+    assert ((found.values - torch.linalg.svdvals(exact.detach())).abs() <= found.bound + 1e-14).all()
