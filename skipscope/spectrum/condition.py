@@ -51,6 +51,7 @@ REDUCTIONS = ("mode", "max", "global", "channel", "matrix")
 SEVERITY: tuple[Status, ...] = ("finite", "numerically infinite", "infinite", "overflow")
 TYPES = (torch.float32, torch.float64)
 LONG = 2  # one side over the other, from where on a matrix is first made square
+DIGITS = 1e-3  # of sigma_min: what a condition number that counts as finite is known to, at least
 LIMIT = 2**28  # entries of a matrix that is assembled: 16,384 x 16,384, 2 GiB in float64
 
 
@@ -262,9 +263,10 @@ def _of_operator(A: Operator, condition: Callable[..., Condition]) -> Condition:
     nonzero = torch.where(rows[:, None] | columns, False, entries[0] != 0)
     nonzero[(entries[0] == 0).all(1) & ~rows] = True
     nonzero[:, (entries[0] == 0).all(0) & ~columns] = True
+    # What was lost beyond rounding leaves a ratio of three digits or none.
+    off = float(torch.maximum(known.margin, known.hidden / DIGITS))
     largest = float(known.matrix.abs().max())
-    off = float(known.margin) / largest if largest else math.inf * bool(known.margin > 0)
-    return condition(entries[0], nonzero, off)
+    return condition(entries[0], nonzero, off / largest if largest else math.inf if off else 0.0)
 
 
 def _condition(

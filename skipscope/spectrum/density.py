@@ -30,7 +30,6 @@ of its size is refused, and so are numbers that float64 cannot hold, such as the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -38,15 +37,21 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
-from skipscope.numerics import measuring, seed_of
+from skipscope.numerics import measuring
+from skipscope.spectrum.quadrature import (
+    BEYOND,
+    Rule,
+    christoffel,
+    gauss_rule,
+    random_signs,
+    recurrence_of,
+    relative_rounding,
+)
 from skipscope.spectrum.scale import MARGIN, InUnit, exponents, scaled, upper
 
 GAUSS = math.sqrt(2 * math.pi)
 GRID = 256  # points of the smoothed density
-ROUNDING = 8.0  # times sqrt(max(m, n)) eps sigma_max: below it, a difference of values is rounding
-BEYOND = 1e100  # units: no value is there, and its square is a number
 HIDDEN = 1e-3  # of the largest value: more than this lost to underflow is refused
-ASYMMETRY = 1000.0  # times sqrt(n) eps |A v|: above it, an operator is not symmetric
 
 
 @dataclass(frozen=True)
@@ -56,17 +61,6 @@ class Estimate:
     value: Tensor  # B
     standard_error: Tensor  # B: over probes
     bias: Tensor  # B: of the quadrature; 0 where every probe's recurrence ended by itself
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Gauss rules, one per sample and probe, with the Jacobi matrix that they come from."""
-
-    nodes: Tensor  # B, probes, steps: ascending
-    weights: Tensor  # B, probes, steps: sum to 1 over the steps
-    diagonal: Tensor  # B, probes, steps: in the unit
-    offdiagonal: Tensor  # B, probes, steps - 1: in the unit
-    exponent: Tensor  # B: the unit is 2^exponent
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,7 @@ class Density:
 
     def _christoffel(self, rule: Rule, value: Tensor) -> Tensor:  # B, probes
         value = scaled(value, -rule.exponent).clamp(-BEYOND, BEYOND)
-        return _christoffel(rule, value if self.symmetric else value * value)
+        return christoffel(rule, value if self.symmetric else value * value)
 
     def _loose(self, index: Tensor, there: Tensor) -> Tensor:
         """How much of a node's weight is not an atom at the node; B, probes.
@@ -217,16 +211,16 @@ def spectral_density(
     side = min(m, n)
     steps = min(steps, side)
     narrow = A if n <= m else A.T
-    start = _probes(side, probes, seed).to(A.device, A.dtype).expand(batch, probes, side)
+    start = random_signs(side, probes, seed).to(A.device, A.dtype).expand(batch, probes, side)
     with measuring():
-        other = _probes(max(m, n), 2, seed).to(start).expand(batch, 2, max(m, n))
+        other = random_signs(max(m, n), 2, seed).to(start).expand(batch, 2, max(m, n))
         unit = InUnit.of(narrow, start[:, :2].mT.contiguous(), None if symmetric else other.mT.contiguous())
-        main, side_band, exact, products = _in_halves(unit, start, steps, symmetric)
+        main, side_band, exact, products = recurrence_of(unit, start, steps, symmetric)
     main, side_band = main.cpu(), side_band.cpu()
     exact = exact.cpu() | (steps == side)
-    rule = _rule(main, side_band, symmetric, unit.exponent)
+    rule = gauss_rule(main, side_band, symmetric, unit.exponent)
     half_steps = max(1, steps // 2)
-    half = _rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric, unit.exponent)
+    half = gauss_rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric, unit.exponent)
 
     largest = scaled(rule.nodes, -unit.exponent).abs().amax((1, 2))  # B, in the unit
     hidden = MARGIN * unit.lost
@@ -261,7 +255,7 @@ def spectral_density(
         rule=rule,
         half=half,
         exact=exact,
-        rounding=upper(_relative_rounding(A) * largest + hidden, unit.exponent),
+        rounding=upper(relative_rounding(A) * largest + hidden, unit.exponent),
         shape=A.shape,
         symmetric=symmetric,
         probes=probes,
@@ -270,144 +264,6 @@ def spectral_density(
         dtype=A.dtype,
         seed=seed,
     )
-
-
-def _probes(size: int, probes: int, seed: int) -> Tensor:
-    """Random signs, (probes, size), of length 1: of all probes with independent entries those of least variance."""
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
-    return (2.0 * torch.randint(0, 2, (probes, size), generator=generator, device="cpu").double() - 1) / math.sqrt(size)
-
-
-def _in_halves(A: Operator, start: Tensor, steps: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The recurrence for all probes at once, or for halves of them where the memory does not suffice."""
-    recurrence = _lanczos if symmetric else _golub_kahan
-    try:
-        return recurrence(A, start, steps)
-    except torch.OutOfMemoryError:
-        if start.shape[1] == 1:
-            raise
-    parts = [_in_halves(A, part, steps, symmetric) for part in start.chunk(2, dim=1)]
-    main, band, exact = (torch.cat([part[i] for part in parts], dim=1) for i in range(3))  # type: ignore[misc]
-    return main, band, exact, sum(part[3] for part in parts)
-
-
-def _golub_kahan(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Diagonal and upper band of B, whether the recurrence ended, and the products. v: (B, probes, n), n <= m."""
-    (batch, probes, n), m = v.shape, A.shape[1]
-    left, right = v.new_empty(batch, probes, steps, m), v.new_empty(batch, probes, steps, n)
-    diagonal, band = (torch.zeros(batch, probes, steps, dtype=torch.float64, device=v.device) for _ in range(2))
-    scale = diagonal.new_zeros(batch, probes)
-    ended = torch.zeros(batch, probes, dtype=torch.bool, device=v.device)
-    products = 0
-    for step in range(steps):
-        right[:, :, step] = v
-        u = _orthogonal(_multiply(A.matmat, v, A), left[:, :, :step])
-        u, diagonal[..., step], scale, _ = _normalise(u, scale, A)
-        left[:, :, step] = u
-        products += probes
-        if step == steps - 1:
-            break
-        v = _orthogonal(_multiply(A.rmatmat, u, A), right[:, :, : step + 1])
-        v, band[..., step], scale, stopped = _normalise(v, scale, A)  # u = 0 gives v = 0
-        products += probes
-        ended |= stopped
-        if ended.all():
-            break
-    return diagonal.cpu(), band[..., : steps - 1].cpu(), ended.cpu(), products
-
-
-def _lanczos(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Diagonal and band of T, whether the recurrence ended, and the products. v: (B, probes, n)."""
-    batch, probes, n = v.shape
-    basis = v.new_empty(batch, probes, steps, n)
-    diagonal, band = (torch.zeros(batch, probes, steps, dtype=torch.float64, device=v.device) for _ in range(2))
-    scale = diagonal.new_zeros(batch, probes)
-    ended = torch.zeros(batch, probes, dtype=torch.bool, device=v.device)
-    products = 0
-    for step in range(steps):
-        basis[:, :, step] = v
-        product = _multiply(A.matmat, v, A)
-        products += probes
-        if step == 0:
-            _check_symmetric(v, product, A)
-        diagonal[..., step] = (v * product).sum(-1)
-        scale = torch.maximum(scale, diagonal[..., step].abs())
-        v, band[..., step], scale, stopped = _normalise(_orthogonal(product, basis[:, :, : step + 1]), scale, A)
-        ended |= stopped
-        if ended.all():
-            break
-    return diagonal.cpu(), band[..., : steps - 1].cpu(), ended.cpu(), products
-
-
-def _multiply(product: Callable[[Tensor], Tensor], vectors: Tensor, A: Operator) -> Tensor:
-    result = product(vectors.mT.contiguous()).detach().mT.contiguous()  # B, probes, size
-    if not result.isfinite().all():
-        samples = (~result.isfinite()).any(-1).any(-1).nonzero().flatten().tolist()
-        raise InputError(
-            f"spectral_density: products of {A.name} have NaN or infinite entries for samples {samples}; "
-            "look for overflow in the weights or in the states at which it was linearised"
-        )
-    return result
-
-
-def _orthogonal(vector: Tensor, basis: Tensor) -> Tensor:
-    """The part of a vector (B, probes, size) orthogonal to a basis (B, probes, k, size): Gram-Schmidt, twice."""
-    for _ in range(2):
-        vector = vector - (basis.mT @ (basis @ vector[..., None]))[..., 0]
-    return vector
-
-
-def _normalise(vector: Tensor, scale: Tensor, A: Operator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The vector at length 1, its length, the largest number seen so far, and where the length is rounding: zero."""
-    length = torch.linalg.vector_norm(vector, dim=-1)  # B, probes
-    scale = torch.maximum(scale, length.double())
-    stopped = length <= _relative_rounding(A) * scale
-    unit = torch.where(stopped[..., None], 0, vector / torch.where(stopped, 1, length)[..., None])
-    return unit, torch.where(stopped, 0, length.double()), scale, stopped
-
-
-def _relative_rounding(A: Operator) -> float:
-    return ROUNDING * math.sqrt(max(A.shape[1:])) * torch.finfo(A.dtype).eps
-
-
-def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
-    """Costs no product: v_i^T A v_j = v_j^T A v_i for all pairs of probes of a sample."""
-    pairs = (v @ product.mT).double()  # B, probes, probes
-    difference = (pairs - pairs.mT).abs().amax((1, 2))
-    size = product.double().norm(dim=-1).amax(1)  # B
-    if (difference > ASYMMETRY * math.sqrt(A.shape[1]) * torch.finfo(A.dtype).eps * size).any():
-        raise InputError(
-            f"spectral_density: symmetric=True, but {A.name} is not: v^T A w and w^T A v differ by "
-            f"{float((difference / size).max()):.2g} of their size; leave it out for the density of singular values"
-        )
-
-
-def _rule(main: Tensor, band: Tensor, symmetric: bool, exponent: Tensor) -> Rule:
-    """The Gauss rule of a tridiagonal matrix or of B^T B, given in the unit. A recurrence that ended leaves zeros, of
-    weight zero."""
-    matrix = torch.diag_embed(main) + torch.diag_embed(band, offset=1)
-    if symmetric:
-        nodes, vectors = torch.linalg.eigh(matrix, UPLO="U")
-        return Rule(scaled(nodes, exponent), vectors[..., 0, :] ** 2, main, band, exponent)
-    _, nodes, vectors = torch.linalg.svd(matrix)  # vectors: B, probes, steps (one a row), steps
-    diagonal = main**2
-    diagonal[..., 1:] += band**2
-    weights = vectors[..., :, 0].flip(-1) ** 2
-    return Rule(scaled(nodes.flip(-1), exponent), weights, diagonal, main[..., :-1] * band, exponent)
-
-
-def _christoffel(rule: Rule, x: Tensor) -> Tensor:
-    """1 / sum_j p_j(x)^2 over the orthonormal polynomials of each rule, by their three-term recurrence: B, probes."""
-    before, now = torch.zeros_like(rule.diagonal[..., 0]), torch.ones_like(rule.diagonal[..., 0])
-    total, coupling = now.clone(), torch.zeros_like(now)
-    for step in range(rule.offdiagonal.shape[-1]):
-        following = rule.offdiagonal[..., step]
-        after = ((x - rule.diagonal[..., step]) * now - coupling * before) / following
-        # Far beyond any mass that matters, and before the squares overflow; an ended recurrence divides by zero.
-        frozen = (total > 1e100) | (following == 0)
-        before, now = torch.where(frozen, 0, now), torch.where(frozen, 0, after)
-        total, coupling = total + now**2, following
-    return 1 / total
 
 
 def _smooth(rule: Rule, grid: Tensor, width: float) -> Tensor:

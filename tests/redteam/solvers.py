@@ -10,11 +10,12 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.spectrum.condition import condition_number
-from skipscope.spectrum.density import _probes, spectral_density
+from skipscope.spectrum.density import spectral_density
 from skipscope.spectrum.full import singular_values
 from skipscope.spectrum.golub_kahan import svd
 from skipscope.spectrum.krylov import default_tolerance
 from skipscope.spectrum.lanczos import eigs, inertia
+from skipscope.spectrum.quadrature import random_signs
 from skipscope.spectrum.scale import scaled
 from tests.redteam.operators import Case
 from tests.redteam.tally import FLAG, Outcome, Tally
@@ -111,7 +112,7 @@ def density(case: Case, symmetric: bool) -> tuple[bool, bool, Any]:
     """The second moment of every probe, which the quadrature has exactly, and the mass at zero where it is exact."""
     found = spectral_density(case.operator, symmetric=symmetric, probes=3, steps=40)
     matrix = case.exact.unit if case.exact.unit.shape[1] >= case.exact.unit.shape[2] else case.exact.unit.mT
-    probes = _probes(matrix.shape[2], 3, 0).mT  # n, probes
+    probes = random_signs(matrix.shape[2], 3, 0).mT  # n, probes
     expected = (matrix @ probes).square().sum(1)  # B, probes
     nodes = case.in_unit(found.nodes)
     moments = (found.weights * nodes**2).sum(-1)

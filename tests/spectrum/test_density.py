@@ -18,7 +18,8 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
-from skipscope.spectrum.density import Density, Estimate, _probes, spectral_density
+from skipscope.spectrum.density import Density, Estimate, spectral_density
+from skipscope.spectrum.quadrature import random_signs
 from tests import seeded
 
 F64 = torch.float64
@@ -43,7 +44,7 @@ def own_measure(matrix: Tensor, density: Density) -> tuple[np.ndarray, np.ndarra
         tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
         _, values, transposed = np.linalg.svd(tall.cpu().numpy(), full_matrices=False)
         vectors = transposed.T
-    probes = _probes(vectors.shape[0], density.probes, density.seed).cpu().numpy()
+    probes = random_signs(vectors.shape[0], density.probes, density.seed).cpu().numpy()
     return values, (probes @ vectors) ** 2
 
 
@@ -344,7 +345,7 @@ class TestErrorsAreHonest:
     def test_second_moment_is_the_length_of_the_product(self) -> None:
         matrix = normal(40, 30)
         density = spectral_density(Dense(matrix), steps=3)
-        lengths = (matrix.cpu() @ _probes(30, 8, 0).T).norm(dim=0) ** 2
+        lengths = (matrix.cpu() @ random_signs(30, 8, 0).T).norm(dim=0) ** 2
         moment = density.moment(2)
         assert float(moment.value) == pytest.approx(float(lengths.mean()), rel=1e-13)
         assert float(moment.standard_error) == pytest.approx(float(lengths.std()) / math.sqrt(8), rel=1e-10)
