@@ -87,7 +87,7 @@ def test_what_is_named_mends_and_breaks_nothing_else(depth: int, deviation: floa
 
 
 def test_a_trial_is_what_the_user_would_measure() -> None:
-    model, data = residual(10, 1.5), x()
+    model, data = residual(5, 2.5), x()
     forecast = ss.check(model, data)
     trials = {trial.remedy: trial.signals for trial in forecast.trials}
     changed = copy.deepcopy(model)
@@ -104,7 +104,7 @@ def test_a_trial_is_what_the_user_would_measure() -> None:
 
 
 def test_branches_are_scaled_where_there_are_some() -> None:
-    model = residual(10, 1.5)
+    model = residual(5, 2.5)
     forecast = ss.check(model, x())
     assert {"branches times 0.1", "branches that start at zero"} <= {trial.remedy for trial in forecast.trials}
     assert not any("skips" in trial.remedy for trial in forecast.trials)

@@ -122,12 +122,6 @@ def test_a_signal_near_its_threshold_is_no_plain_answer(monkeypatch: pytest.Monk
         assert forecast.to_dict()["near"] is near
 
 
-def test_one_plain_finding_is_enough_for_a_plain_no() -> None:
-    forecast = check(plain(60), images(32))
-    near = [finding.near for finding in forecast.findings]
-    assert forecast.near is all(near)
-
-
 # -- numbers that are not finite
 
 

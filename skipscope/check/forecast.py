@@ -131,7 +131,7 @@ class Forecast:
     def _range(self, rule: Rule) -> str:
         """Two standard errors to each side."""
         value, reach = self.signals[rule.signal], DEVIATIONS * self.errors.get(rule.signal, math.nan)
-        if math.isnan(value) or math.isnan(reach):
+        if math.isnan(value) or math.isnan(reach) or rule.name in self.unanswered:
             return "-"
         return f"{rule.shown(value - reach)} to {rule.shown(value + reach)}"
 
