@@ -157,7 +157,9 @@ def test_estimates_follow_what_the_last_piece_took(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("skipscope.inspection.inspecting.spectra", slow)
     monkeypatch.setattr(Budget, "for_spectrum", lambda self, J: 0.1)
-    work = Work(trunk, trunk.units, trunk.at(x), Budget(1.6, torch.device("cpu")), lambda name, made: None, lambda *_: None)
+    work = Work(
+        trunk, trunk.units, trunk.at(x), Budget(1.6, torch.device("cpu")), lambda name, made: None, lambda *_: None
+    )
     left_out = dict(work.through("spectra", "all", trunk.units, work.spectrum, 1.0))
     assert len(work.done["spectra"]) + len(left_out) == len(trunk.units)
     assert 1 <= len(work.done["spectra"]) <= 3

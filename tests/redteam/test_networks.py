@@ -16,6 +16,7 @@ from tests.redteam.tally import FLAG, Outcome, Tally
 ROUNDING = 1e-12  # of s1: the reference's own, whose matrix is made by a few dozen operations in float64
 SINGLE = 1e-4  # of s1: a derivative whose every operation is in float32, through layers that amplify its rounding
 ERRORS = 7.0  # standard errors
+SMALLEST = 1e-307
 
 
 def attack(network: Network, tally: Tally) -> int:
@@ -65,20 +66,28 @@ def _attack_unit(
         return ((in_unit(found.S) - expected[:, :3]).abs() > allowed).any(1), ~found.converged.all(1)
 
     def products() -> tuple[Tensor, Tensor]:
-        J = unit.jacobian(point)
-        generator = torch.Generator().manual_seed(0)
-        v = torch.randn(J.shape[0], J.shape[2], 2, generator=generator, dtype=torch.float64)
-        allowed = (SINGLE if J.dtype == torch.float32 else 1e-10) * torch.linalg.matrix_norm(matrices) * 10
-        ahead = (in_unit(J.matmat(v.to(J.dtype))) - matrices @ v).flatten(1).norm(dim=1)
-        back = (in_unit(J.rmatmat(v.to(J.dtype))) - matrices.mT @ v).flatten(1).norm(dim=1)
-        return (ahead > allowed) | (back > allowed), torch.zeros(len(matrices), dtype=torch.bool)
+        """In float64, and in the model's own type as far as rounding goes: of a unit that amplifies it, as float64
+        shows, farther."""
+        own_type = unit.jacobian(point)
+        v = torch.randn(*own_type.shape[::2], 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        size = 10 * torch.linalg.matrix_norm(matrices)
+        off = {}
+        for J in (own_type, own_type.double()):
+            ahead, back = in_unit(J.matmat(v.to(J.dtype))), in_unit(J.rmatmat(v.to(J.dtype)))
+            both = torch.cat([ahead - matrices @ v, back - matrices.mT @ v], 1)
+            off[J.dtype] = both.flatten(1).norm(dim=1)
+        wrong = off[torch.float64] > 1e-10 * size
+        amplified = off[torch.float64] / torch.finfo(torch.float64).eps * torch.finfo(own_type.dtype).eps
+        wrong |= off[own_type.dtype] > SINGLE * size + 8 * amplified
+        return wrong, torch.zeros_like(wrong)
 
     def mean_square() -> tuple[Tensor, Tensor]:
         row = profile.sel(unit=unit.name)
         found, error = (torch.as_tensor(row[name].values) for name in ("jacobian_square", "jacobian_square_error"))
         exact = matrices.square().sum((1, 2)) / matrices.shape[2]
+        lost = torch.ldexp(torch.full_like(exact, SMALLEST), -2 * exponent)  # squares may be below all numbers
         found, error = (torch.ldexp(number.double(), -2 * exponent) for number in (found, error))
-        wrong = (found - exact).abs() > ERRORS * error + 10 * SINGLE * exact
+        wrong = (found - exact).abs() > ERRORS * error + 10 * SINGLE * exact + lost
         return wrong, ~torch.isfinite(found)
 
     answers: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
