@@ -8,7 +8,7 @@ share_above         the share of the values above 1.01
 share_near_one      in [0.99, 1.01], the bucket of Rothauge, Yao, Hu and Mahoney (linearised stability)
 share_below         below 0.99 but not zero
 share_zero          zero within the tolerance of `singular_values`; the four shares are of `size` and sum to 1
-zeros, ones         counts of the values that are 0 and 1 up to rounding
+zeros, ones         counts of the values that are 0 and 1 up to rounding; NaN where the bounds cannot tell
 zeros_at_least, ones_at_least   what is proved of them: zero rows and columns; the law of `linear.law`
 rank                size - zeros
 converged           whether every bound is within 1e-6 of the largest value

@@ -85,7 +85,7 @@ def _stars(dataset: xarray.Dataset) -> str:
 
 def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
     units = units_of(dataset)
-    means = units[list(MAPPED)].mean("sample")
+    means = units[list(MAPPED)].mean("sample", skipna=False)
     names = names_of(units, "unit")
     unsure = frozenset(name for name in names if not converged(units, name))
     return [
@@ -116,7 +116,7 @@ def _curves(dataset: xarray.Dataset) -> UnitCurves:
 
 def _sentence(words: str, dataset: xarray.Dataset) -> str:
     units = units_of(dataset)
-    means = units[list(MAPPED)].mean("sample")
+    means = units[list(MAPPED)].mean("sample", skipna=False)
     largest = means["largest"]
     where = str(units["unit"].values[int(largest.values.argmax())])
     unsure = [name for name in names_of(dataset, "unit") if not converged(dataset, name)]
@@ -131,7 +131,7 @@ def _sentence(words: str, dataset: xarray.Dataset) -> str:
 
 
 def _table(title: str, dataset: xarray.Dataset) -> Table:
-    means = dataset[list(COLUMNS)].mean("sample")
+    means = dataset[list(COLUMNS)].mean("sample", skipna=False)  # a count that is not known in a sample is not known
     rows = []
     for unit in names_of(dataset, "unit"):
         here, own = means.sel(unit=unit), dataset.sel(unit=unit)
