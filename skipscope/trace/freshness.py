@@ -10,36 +10,45 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from skipscope.errors import InputError
 
 
 class WeightsSeen:
-    """The identity and version of weights, which are looked up by name."""
+    """The identity and version of some parameters and buffers of a model, by name."""
 
-    def __init__(self, names: Iterable[str], lookup: Callable[[str], Any]) -> None:
-        self._lookup = lookup
-        found = [(name, lookup(name)) for name in names]
-        self._seen = [
-            (name, weakref.ref(value), _version(value), _pointer(value))
-            for name, value in found
-            if isinstance(value, Tensor)
-        ]
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        self.model, self.names = model, list(names)
+        owners = {path: model.get_submodule(path) for path in {name.rpartition(".")[0] for name in self.names}}
+        self._owners = [(path.split(".") if path else [], owner) for path, owner in owners.items()]
+        self._seen = [self._one(name, owners[name.rpartition(".")[0]]) for name in self.names]
         self._entries = self._probed()
 
+    @staticmethod
+    def _one(name: str, owner: nn.Module) -> tuple[str, Mapping[str, Any], str, Any, int, int]:
+        own = name.rpartition(".")[2]
+        home = owner._parameters if own in owner._parameters else owner._buffers
+        return name, home, own, weakref.ref(home[own]), _version(home[own]), _pointer(home[own])
+
     def changed(self, *, thoroughly: bool = False) -> str | None:
-        """The name of the first weight that is not as it was; None if all are."""
-        for name, reference, version, pointer in self._seen:
-            value = self._lookup(name)
-            if value is not reference() or _version(value) != version or _pointer(value) != pointer:
+        """The name of the first weight or module that is not as it was; None if all are."""
+        for path, owner in self._owners:
+            module: Any = self.model
+            for part in path:
+                module = None if module is None else module._modules.get(part)
+            if module is not owner:
+                return ".".join(path)
+        for name, home, own, reference, version, pointer in self._seen:
+            value = home.get(own)
+            if value is None or value is not reference() or _version(value) != version or _pointer(value) != pointer:
                 return name
         if thoroughly:
-            for (name, *_), then, now in zip(self._seen, self._entries, self._probed(), strict=True):
+            for name, then, now in zip(self.names, self._entries, self._probed(), strict=True):
                 if then != now:
                     return name
         return None
@@ -54,18 +63,15 @@ class WeightsSeen:
     def __deepcopy__(self, memo: dict[int, Any]) -> WeightsSeen:
         """Of a copy of the model; one that had changed before stays so."""
         changed = self.changed(thoroughly=True)
-        twin = WeightsSeen((name for name, *_ in self._seen), copy.deepcopy(self._lookup, memo))
-        twin._seen = [
-            (name, reference, version, -1 if name == changed else pointer)
-            for name, reference, version, pointer in twin._seen
-        ]
+        twin = WeightsSeen(copy.deepcopy(self.model, memo), self.names)
+        twin._entries = twin._entries if changed is None else [f"{entry} before" for entry in twin._entries]
         return twin
 
     def _probed(self) -> list[str]:
         """The middle entry of each weight, as text, in which NaN equals NaN."""
         probed = []
-        for name, *_ in self._seen:
-            value = self._lookup(name).detach()
+        for _, home, own, *_ in self._seen:
+            value = home[own].detach()
             held = value.numel() and not value.is_meta
             probed.append(str(value[tuple(size // 2 for size in value.shape)].item()) if held else "")
         return probed
@@ -106,12 +112,12 @@ class _Checked(torch.autograd.Function):
         return tangent.view_as(tangent)
 
 
-def _version(value: Any) -> int:
-    return 0 if not isinstance(value, Tensor) or value.is_inference() else value._version
+def _version(value: Tensor) -> int:
+    return 0 if value.is_inference() else value._version
 
 
-def _pointer(value: Any) -> int:
+def _pointer(value: Tensor) -> int:
     try:
         return value.data_ptr()
-    except (AttributeError, RuntimeError):  # a tensor without memory of its own
+    except RuntimeError:  # a tensor without memory of its own
         return 0

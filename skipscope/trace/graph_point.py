@@ -32,7 +32,7 @@ class GraphPoint(Point):
         self.units: Sequence[GraphUnit] = units
         kept = {node for unit in units for node in (unit.entry, unit.end, unit.exit, *unit.piece.context)}
         kept |= {leaf for leaf in program.outputs if isinstance(leaf, fx.Node)}
-        self.seen = WeightsSeen((name for node, name in program.weights.items() if node.users), program.lookup)
+        self.seen = WeightsSeen(program.model, (name for node, name in program.weights.items() if node.users))
         self._values = self._computed(kept) if known is None else {**inputs, **known}
 
     def entry(self, unit: GraphUnit) -> Tensor:  # type: ignore[override]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from skipscope.trace.freshness import WeightsSeen
 from skipscope.trace.inputs import Inputs
-from skipscope.trace.outer_sum import OuterSum
+from skipscope.trace.outer_sum import OuterPiece, OuterSum
 from skipscope.trace.recording import Place, Recording
 from skipscope.trace.trunk import Point, Unit
 
@@ -30,7 +30,18 @@ class ModulePoint(Point):
     ) -> None:
         """sums: of each unit, where the code around its module makes one."""
         self.trunk, self.inputs, self.batch = trunk, inputs, inputs.batch
-        self.recording, self.sums, self.seen = recording, list(sums), seen
+        self.sums, self.seen = list(sums), seen
+        needed: set[int] = set()
+        for some in sums:
+            if some is not None:
+                needed |= OuterPiece(recording, some.entry, some.exit).needed() | {some.sum}
+        self.recording = recording.only(needed)
+        self._pieces: dict[tuple[Place, int], OuterPiece] = {}
+
+    def piece(self, entry: Place, exit: int) -> OuterPiece:
+        if (entry, exit) not in self._pieces:
+            self._pieces[entry, exit] = OuterPiece(self.recording, entry, exit)
+        return self._pieces[entry, exit]
 
     @property
     def units(self) -> Sequence[ModuleUnit]:  # type: ignore[override]

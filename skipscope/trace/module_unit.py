@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.outer_sum import OuterPiece, OuterSum
-from skipscope.trace.recording import Ends, NamedCall, Place, Recording, tensors_of
+from skipscope.trace.recording import Ends, NamedCall, Place, tensors_of
 from skipscope.trace.trunk import Path, Point, Segment, Span, Unit
 
 if TYPE_CHECKING:
@@ -79,10 +79,6 @@ class Around(Form):
     """Reads the calls between entry and exit from the recording of the trunk's last point."""
 
     @property
-    def _recording(self) -> Recording:
-        return self.unit.trunk.last_point.recording
-
-    @property
     def sum(self) -> OuterSum:
         found = self.unit.trunk.last_point.sums[self.unit.index]
         assert found is not None, "a point has the sums that were found at the trace"
@@ -91,13 +87,14 @@ class Around(Form):
     def value(self, what: str, state: Tensor) -> Tensor:
         sum_ = self.sum
         entry = Place(sum_.sum) if what == "tail" else sum_.entry
-        piece = OuterPiece(self._recording, entry, sum_.exit if what in ("unit", "tail") else sum_.sum)
+        piece = self.unit.trunk.last_point.piece(entry, sum_.exit if what in ("unit", "tail") else sum_.sum)
         zero = {"branch": sum_.skip, "skip": sum_.branch}.get(what, frozenset())
         return self.unit.trunk.run_piece(self.unit, piece, state, sum_.sum, zero)
 
     def operations(self, what: str) -> list[str]:
         if what == "tail":
-            return [self._recording.calls[index].name.strip("_") for index in self.sum.tail]
+            calls = self.unit.trunk.last_point.recording.calls
+            return [calls[index].name.strip("_") for index in self.sum.tail]
         return super().operations(what)
 
     def ends(self) -> Ends:
@@ -113,7 +110,7 @@ class Around(Form):
         return list(dict.fromkeys([*super().parameter_names(), *beside]))
 
     def _piece(self) -> OuterPiece:
-        return OuterPiece(self._recording, self.sum.entry, self.sum.exit)
+        return self.unit.trunk.last_point.piece(self.sum.entry, self.sum.exit)
 
 
 class ModulePath(Path):

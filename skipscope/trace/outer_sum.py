@@ -51,8 +51,8 @@ class OuterSum:
 def outer_sum(recording: Recording, named: NamedCall) -> OuterSum | str | None:
     """The sum around a named module; in words why there is no unit; None where nothing is joined with its output."""
     calls = recording.calls
-    entry = next(iter(calls[named.call].paths), None) if named.call in calls else None
-    if entry is None:
+    entry = named.place
+    if entry is None or named.call not in calls:
         return None
     modules = {call.call for call in recording.named}
     before = _ancestors(calls, entry, stop=modules)
@@ -110,9 +110,7 @@ def _origins(calls: dict[int, Made], place: Place) -> set[int]:
 
 def with_tails(recording: Recording, sums: Sequence[OuterSum | None]) -> list[OuterSum | None]:
     """The same sums with what is done to each before it is another unit's entry; the last has what most have."""
-    entries = {some.entry for some in sums if some} | {
-        place for named in recording.named for place in recording.calls[named.call].paths[:1]
-    }
+    entries = {some.entry for some in sums if some} | {named.place for named in recording.named}
     runs = [None if some is None else _run_after(recording, some.sum) for some in sums]
     found: list[OuterSum | None] = []
     votes: Counter[tuple[str, ...]] = Counter()
@@ -161,11 +159,11 @@ class OuterPiece:
 
     def __init__(self, recording: Recording, entry: Place, exit: int) -> None:
         self.recording, self.entry, self.exit = recording, entry, exit
-        self.calls = self._needed()
+        self.calls = self._between()
         if any(recording.calls[index].stale for index in self.calls):
             raise TraceError("a state is written to through a view of it, which cannot be followed; name other modules")
 
-    def _needed(self) -> list[int]:
+    def _between(self) -> list[int]:
         calls = self.recording.calls
         moved: set[int] = set()
         for index, made in calls.items():
@@ -180,6 +178,11 @@ class OuterPiece:
                 needed.add(index)
                 waiting += [place.call for place in calls[index].reads if place != self.entry]
         return sorted(needed)
+
+    def needed(self) -> set[int]:
+        """The calls whose values it is made of."""
+        reads = {place.call for index in self.calls for place in self.recording.calls[index].reads}
+        return {self.entry.call, self.exit, *self.calls, *reads}
 
     def context(self) -> list[str]:
         """What it reads besides its entry, by where that was made."""

@@ -19,7 +19,6 @@ class OtherPrecision:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.names = [name for kind in (model.named_parameters(), model.named_buffers()) for name, _ in kind]
         floats = [weight.dtype for weight in model.parameters() if weight.is_floating_point()]
         self.dtype = floats[0] if floats else torch.get_default_dtype()
         self._converted: tuple[WeightsSeen, torch.dtype, dict[str, Any]] | None = None
@@ -28,7 +27,12 @@ class OtherPrecision:
         return OtherPrecision(copy.deepcopy(self.model, memo))
 
     def seen(self) -> WeightsSeen:
-        return WeightsSeen(self.names, self._lookup)
+        return WeightsSeen(self.model, self._own_weights())
+
+    def _own_weights(self) -> dict[str, Tensor]:
+        """Under all of their names: a module that is called alone finds weights that it shares with others."""
+        parameters = self.model.named_parameters(remove_duplicate=False)
+        return {**dict(parameters), **dict(self.model.named_buffers(remove_duplicate=False))}
 
     def refresh(self) -> None:
         """Forget weights that have changed, also in ways that torch does not count."""
@@ -42,11 +46,13 @@ class OtherPrecision:
             return module(*args, **kwargs)
         prefix = f"{path}." if path else ""
         weights = {
-            # A forward pass may write to a buffer: the converted one is kept for the next.
-            name.removeprefix(prefix): weight if isinstance(weight, nn.Parameter) else weight.clone()
+            name.removeprefix(prefix): weight
             for name, weight in self._weights(dtype).items()
             if name.startswith(prefix)
         }
+        # A forward pass may write to a buffer: the converted one is kept for the next.
+        clones = {id(weight): weight.clone() for weight in weights.values() if not isinstance(weight, nn.Parameter)}
+        weights = {name: clones.get(id(weight), weight) for name, weight in weights.items()}
         args, kwargs = pytree.tree_map_only(Tensor, lambda value: in_type(value, dtype), (args, kwargs))
         return torch.func.functional_call(module, weights, args, kwargs)
 
@@ -64,19 +70,15 @@ class OtherPrecision:
     def _weights(self, dtype: torch.dtype) -> dict[str, Any]:
         known = self._converted
         if known is None or known[1] != dtype or known[0].changed() is not None:
-            weights = {name: self._lookup(name) for name in self.names}
-            converted = {
-                name: nn.Parameter(in_type(weight.detach(), dtype), requires_grad=False)
-                if isinstance(weight, nn.Parameter)
-                else in_type(weight, dtype)
-                for name, weight in weights.items()
-            }
-            self._converted = known = (self.seen(), dtype, converted)
+            own = self._own_weights()
+            converted = {id(weight): _converted(weight, dtype) for weight in own.values()}
+            self._converted = known = (self.seen(), dtype, {name: converted[id(own[name])] for name in own})
         return known[2]
 
-    def _lookup(self, name: str) -> Any:
-        module, _, own = name.rpartition(".")
-        return getattr(self.model.get_submodule(module), own, None)
+
+def _converted(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    value: Tensor = in_type(weight.detach(), dtype)
+    return nn.Parameter(value, requires_grad=False) if isinstance(weight, nn.Parameter) else value
 
 
 class _Casts(TorchDispatchMode):

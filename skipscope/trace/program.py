@@ -178,8 +178,8 @@ class Program:
                 values.pop(dead, None)
 
     def _other_type(self, named: torch.dtype, dtype: torch.dtype) -> torch.dtype:
-        """A floating type that the graph names, in a run in another type than the model's: a coarser one (autocast) gives
-        way too, since a float64 run through bfloat16 would be no more exact than that."""
+        """A floating type that the graph names, in a run in another type than the model's: a coarser one (autocast)
+        gives way too, since a float64 run through bfloat16 would be no more exact than that."""
         if named.is_floating_point and named.itemsize <= self.dtype.itemsize:
             return dtype
         return dtype.to_complex() if named == self.dtype.to_complex() else named

@@ -7,8 +7,8 @@ the model again and shows, or replaces, the values at the places that a recordin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,6 +55,7 @@ class NamedCall:
     path: str
     time: int  # how many calls of the same module were before it
     call: int
+    place: Place | None  # of its entry, where that was made in this pass
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any
@@ -77,6 +78,11 @@ class Recording:
 
     def value(self, place: Place) -> Tensor:
         return self.inputs[-1 - place.call] if place.call < 0 else self.calls[place.call].values[place.leaf]
+
+    def only(self, calls: Collection[int]) -> Recording:
+        """The same with the values of these calls alone."""
+        kept = {i: made if i in calls else replace(made, values=[]) for i, made in self.calls.items()}
+        return replace(self, calls=kept)
 
 
 def state_of(tree: Any, verb: str) -> Tensor:
@@ -169,13 +175,14 @@ class Recorder(Watch):
 
     def entered(self, path: str, args: Any, kwargs: Any) -> None:
         cloned = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
-        self._entering = (cloned, self._noted((args, kwargs)))
+        place, _ = self._home.get(id(state_of((args, kwargs), "gets")), (None, 0))
+        self._entering = (cloned, place, self._noted((args, kwargs)))
 
     def left(self, index: int, path: str, args: Any, kwargs: Any, output: Any) -> None:
-        (came, named), before = self._entering
+        (came, named), place, before = self._entering
         time = sum(call.path == path for call in self.named)
         gone = pytree.tree_map_only(Tensor, Tensor.clone, output)
-        self.named.append(NamedCall(path, time, index, came, named, gone))
+        self.named.append(NamedCall(path, time, index, place, came, named, gone))
         self._keep(index, path, None, (args, kwargs), before, output)
 
     def _noted(self, tree: Any) -> list[tuple[Place | None, int, bool]]:
