@@ -33,7 +33,9 @@ class WeightsSeen:
     def _one(name: str, owner: nn.Module) -> tuple[str, Mapping[str, Any], str, Any, int, int]:
         own = name.rpartition(".")[2]
         home = owner._parameters if own in owner._parameters else owner._buffers
-        return name, home, own, weakref.ref(home[own]), _version(home[own]), _pointer(home[own])
+        value = home[own]
+        assert value is not None, "names are those of weights that are there"
+        return name, home, own, weakref.ref(value), _version(value), _pointer(value)
 
     def changed(self, *, thoroughly: bool = False) -> str | None:
         """The name of the first weight or module that is not as it was; None if all are."""
