@@ -95,8 +95,8 @@ def test_eigenvalues_and_triplets(dtype: torch.dtype, power: int, route: Any) ->
 
 def test_curvature_of_a_large_loss() -> None:
     torch.manual_seed(0)
-    model, x = nn.Linear(6, 3), torch.randn(8, 6)
-    y = torch.randint(0, 3, (8,))
+    model, x = nn.Linear(20, 6), torch.randn(40, 20)
+    y = torch.randint(0, 6, (40,))
     loss = nn.CrossEntropyLoss()
 
     def large(output: Tensor, target: Tensor) -> Tensor:
@@ -106,8 +106,8 @@ def test_curvature_of_a_large_loss() -> None:
         ss.curvature(model, function, [(x, y)], mode="lanczos", k=3, density=False) for function in (loss, large)
     )
     assert bool(scaled_up["converged"].all())
-    ratio = scaled_up["value"].values[0] / plain["value"].values[0]
-    assert abs(ratio / 1e25 - 1) < 1e-3
+    ratio = scaled_up["value"].values[:3] / plain["value"].values[:3]
+    assert abs(ratio / 1e25 - 1).max() < 1e-4
 
 
 def test_unequal_samples_do_not_share_a_scale() -> None:
