@@ -2,8 +2,7 @@
 
 A case holds an operator as a user would build it (a matrix, a product, a sum, a restriction, a multiple) and, for every
 sample, its exact matrix as `unit` times 2^exponent: the parts are taken over powers of two, combined in float64 near 1,
-and the exponents added as whole numbers. `rounding` is what that combination, and products in the operator's own type,
-may be off by.
+and the exponents added as whole numbers. `rounding` is what that combination, or a product, may be off by.
 """
 
 from __future__ import annotations
@@ -95,11 +94,9 @@ class Case:
     symmetric: bool
     ordinary: bool  # every sample between 1e-30 and 1e30
 
-    @property
-    def rounding(self) -> Tensor:
-        """(B,) in the unit: the reference's own, and that of one product in the operator's type."""
-        eps = torch.finfo(self.operator.dtype).eps
-        return 4 * sum(self.operator.shape[1:]) ** 0.5 * eps * self.exact.size
+    def rounding(self, dtype: torch.dtype) -> Tensor:
+        """(B,) in the unit: the reference's own is that of float64, one product's that of the operator's type."""
+        return 4 * sum(self.operator.shape[1:]) ** 0.5 * torch.finfo(dtype).eps * self.exact.size
 
     def in_unit(self, numbers: Tensor) -> Tensor:
         """(B, ...) of the operator's scale over 2^exponent, in float64."""

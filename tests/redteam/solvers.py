@@ -57,7 +57,7 @@ def full(case: Case, route: str | None) -> tuple[bool, bool, Any]:
     found = singular_values(case.operator, route=route)
     values, bound = case.in_unit(found.values), case.in_unit(found.bound)
     expected = torch.linalg.svdvals(case.exact.unit)
-    own = _own(case)[:, None]
+    own = _own(case, torch.float64)[:, None]  # the bound has all the rest
     flagged = (bound > FLAG * expected[:, :1]).any(1)
     off = ((values - expected).abs() > bound + own).any(1)
     unproved = found.zeros_at_least > (expected <= own).sum(1)
@@ -146,7 +146,8 @@ def condition(case: Case) -> tuple[bool, bool, Any]:
     return wrong, flagged, seen
 
 
-def _own(case: Case) -> Tensor:
-    """(B,) what the reference is off by, in the unit; and what float64 cannot hold of an answer."""
+def _own(case: Case, dtype: torch.dtype | None = None) -> Tensor:
+    """(B,) what the reference is off by, in the unit, or a product of the operator's type; and what float64 cannot hold
+    of an answer."""
     smallest = scaled(torch.full((len(case.exact.exponent),), SMALLEST).double(), -torch.tensor(case.exact.exponent))
-    return case.rounding + smallest
+    return case.rounding(dtype or case.operator.dtype) + smallest
