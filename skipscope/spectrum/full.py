@@ -221,7 +221,8 @@ def _by_law(law: Law, sample: int, J: Operator) -> tuple[Tensor, Tensor]:
     rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
     factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
     values, bound = _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
-    return values, bound + C * max(two_sided_error(J), law.error(J, sample, U, V))
+    bound = bound + C * (two_sided_error(J) + law.error(J, sample, U, V))
+    return values, torch.where(bound.isnan(), torch.inf, bound)  # where the size of the factors is beyond float64
 
 
 def _norm(matrix: Tensor) -> float:
