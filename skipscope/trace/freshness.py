@@ -35,7 +35,7 @@ class WeightsSeen:
         home = owner._parameters if own in owner._parameters else owner._buffers
         value = home[own]
         assert value is not None, "names are those of weights that are there"
-        return name, home, own, weakref.ref(value), _version(value), _pointer(value)
+        return name, home, own, weakref.ref(value), version_of(value), _pointer(value)
 
     def changed(self, *, thoroughly: bool = False) -> str | None:
         """The name of the first weight or module that is not as it was; None if all are."""
@@ -47,7 +47,7 @@ class WeightsSeen:
                 return ".".join(path)
         for name, home, own, reference, version, pointer in self._seen:
             value = home.get(own)
-            if value is None or value is not reference() or _version(value) != version or _pointer(value) != pointer:
+            if value is None or value is not reference() or version_of(value) != version or _pointer(value) != pointer:
                 return name
         if thoroughly:
             for name, then, now in zip(self.names, self._entries, self._probed(), strict=True):
@@ -114,7 +114,8 @@ class _Checked(torch.autograd.Function):
         return tangent.view_as(tangent)
 
 
-def _version(value: Tensor) -> int:
+def version_of(value: Tensor) -> int:
+    """How often torch has seen it written to; it does not count the writes to inference tensors."""
     return 0 if value.is_inference() else value._version
 
 

@@ -114,12 +114,13 @@ class ModuleTrunk(Trunk):
         for why in dict.fromkeys(self._why[unit.order] for unit in whole):
             names = [unit.path for unit in whole if self._why[unit.order] == why]
             self._notes.append(
-                f"{_some(names)} not taken apart ({why}): its skip is taken to be the identity, without a tail"
+                f"{_some(names)}: not taken apart ({why}); its skip is taken to be the identity, without a tail"
             )
         around = [unit.path for unit in self.units if isinstance(unit.form, Around)]
         if around:
             self._notes.append(
-                f"{_some(around)} added to a state by the code around it: the unit goes from that state to the sum"
+                f"{_some(around)}: its output is added to a state by the code around it, and the unit goes from that "
+                "state to the sum"
             )
         self._notes.append("units were named by the user; the code between them is not taken apart")
 
@@ -425,8 +426,7 @@ def _end(recording: Recording, order: int, outer: OuterSum | None) -> int:
 
 def _some(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
-    more = f" and {len(names) - 3} more are" if len(names) > 3 else " was" if len(names) == 1 else " were"
-    return f"{', '.join(names[:3])}{more}"
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _checked(model: nn.Module, paths: Sequence[str]) -> list[str]:

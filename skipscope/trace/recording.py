@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import TraceError
+from skipscope.trace.freshness import version_of
 
 COPIES = frozenset(("clone", "contiguous", "to", "type_as"))
 NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # a number that changes nothing: `sum([x, y])` starts with 0
@@ -190,12 +191,12 @@ class Recorder(Watch):
         noted = []
         for tensor in tensors_of(tree):
             place, version = self._home.get(id(tensor), (None, 0))
-            noted.append((place, tensor._version, place is not None and tensor._version != version))
+            noted.append((place, version_of(tensor), place is not None and version_of(tensor) != version))
         return noted
 
     def _keep(self, index: int, name: str, function: Any, arguments: Any, before: Any, result: Any) -> None:
         tensors, returned = tensors_of(arguments), tensors_of(result)
-        written = tuple(i for i, t in enumerate(tensors) if t._version != before[i][1])
+        written = tuple(i for i, t in enumerate(tensors) if version_of(t) != before[i][1])
         values = [*returned, *(tensors[i] for i in written if not any(tensors[i] is v for v in returned))]
         if not written and all(any(value is tensor for tensor in tensors) for value in values):
             return  # nothing, or what was handed in
@@ -212,7 +213,7 @@ class Recorder(Watch):
             self._settle(value, Place(index, leaf))
 
     def _settle(self, tensor: Tensor, place: Place) -> None:
-        self._home[id(tensor)] = (place, tensor._version)
+        self._home[id(tensor)] = (place, version_of(tensor))
         self._alive.append(tensor)
 
 
@@ -224,7 +225,7 @@ def _is_copy(name: str, args: Sequence[Any]) -> bool:
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype
+    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
 
 
 Meeting = Callable[[int, Tensor], Tensor | None]  # the index of a unit and its state: a new state, or None

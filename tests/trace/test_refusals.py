@@ -136,3 +136,23 @@ def test_a_copy_of_a_trunk_is_one_of_a_copy_of_the_model(units: list[str] | None
     torch.testing.assert_close(trunk.replay(x), model(x))
     assert not torch.allclose(trunk.replay(x), before)
     assert ss.singular_values(twin[1].jacobian(x)).values.shape == (4, D)
+
+
+def test_named_units_inside_inference_mode() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.ModuleList(mlp() for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.l:
+                x = x + layer(x)
+            return x
+
+    torch.manual_seed(0)
+    model, x = Loop().eval(), torch.randn(3, D)
+    expected = ss.trace(model, x, units=["l.0", "l.1"]).at(x).states
+    with torch.inference_mode():
+        found = ss.trace(model, x + 0, units=["l.0", "l.1"]).at(x + 0).states
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.clone(), b)
