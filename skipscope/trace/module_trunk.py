@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError, TraceError
-from skipscope.trace.batch_axes import axis_by_doubling, axis_by_rolling
 from skipscope.trace.freshness import while_fresh
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.inside import NO_SUM, Exports
+from skipscope.trace.module_axes import ModuleAxes
 from skipscope.trace.module_point import ModulePoint
 from skipscope.trace.module_unit import Around, Form, Inside, ModuleSegment, ModuleSpan, ModuleUnit, Whole
 from skipscope.trace.outer_sum import OuterPiece, OuterSum, outer_sum, with_tails
@@ -33,7 +33,6 @@ from skipscope.trace.program import Program
 from skipscope.trace.recording import (
     Follower,
     Meeting,
-    Place,
     Recorder,
     Recording,
     Watch,
@@ -63,7 +62,7 @@ class ModuleTrunk(Trunk):
         self.left_out = []
         recording = self._recorded(inputs, functions=True)
         self._keys = _keys(recording)
-        axes = _Axes(self, inputs, recording)
+        axes = ModuleAxes(self.recorded, inputs, recording)
         forms, sums = self._forms(inputs, recording, axes)
         order = sorted(range(len(forms)), key=lambda i: _end(recording, i, sums[i]))
         self.units = [ModuleUnit(self, k, i, recording.named[i], forms[i]) for k, i in enumerate(order)]
@@ -71,14 +70,16 @@ class ModuleTrunk(Trunk):
             unit.without_skip = isinstance(unit.form, Whole) and self._why[unit.order] == NO_SUM
         self.point = ModulePoint(self, inputs, recording, [sums[i] for i in order], self.precision.seen())
         for unit in self.units:
-            unit.settle(self.point.entry(unit), self.point.exit(unit), axes.of_unit(unit, sums[unit.order]))
+            unit.settle(self.point.entry(unit), self.point.exit(unit), axes.of_unit(unit.order, sums[unit.order]))
         self.stages = self._by_shape()
         self.segments = [ModuleSegment(self, unit.name, unit, unit) for unit in self.units]
         self._say()
 
     # -- what the named modules are
 
-    def _forms(self, inputs: Inputs, recording: Recording, axes: _Axes) -> tuple[list[Form], list[OuterSum | None]]:
+    def _forms(
+        self, inputs: Inputs, recording: Recording, axes: ModuleAxes
+    ) -> tuple[list[Form], list[OuterSum | None]]:
         """Of every call of a named module: the form of its unit, and the sum around it."""
         exports, sums = Exports(), []
         forms: list[Form] = []
@@ -364,56 +365,6 @@ class ModuleTrunk(Trunk):
                 runs.append([unit])
             unit.stage = len(runs) - 1
         return [Stage(self, i, run) for i, run in enumerate(runs)]
-
-
-class _Axes:
-    """The batch axes of states, by what becomes of them at a batch of twice the size, or in another order."""
-
-    def __init__(self, trunk: ModuleTrunk, inputs: Inputs, recording: Recording) -> None:
-        self.trunk, self.inputs, self.recording = trunk, inputs, recording
-        self._doubled = self._other(inputs.doubled())
-        self._rolled: Recording | None = None
-
-    def of_module(self, order: int) -> int:
-        path = self.recording.named[order].path
-        self._of(lambda recording: recording.named[order].exit, path)
-        return self._of(lambda recording: recording.named[order].entry, path)
-
-    def of_unit(self, unit: ModuleUnit, outer: OuterSum | None) -> tuple[int, int]:
-        if outer is None:
-            ends = (lambda some: some.named[unit.order].entry, lambda some: some.named[unit.order].exit)
-        else:
-            ends = (lambda some: some.value(outer.entry), lambda some: some.value(Place(outer.exit)))
-        entry, exit_ = (self._of(end, unit.path) for end in ends)
-        return entry, exit_
-
-    def _of(self, state: Callable[[Recording], Tensor], path: str) -> int:
-        value, batch = state(self.recording), self.inputs.batch
-        if self._doubled is not None:
-            axis = axis_by_doubling(value, state(self._doubled), batch)
-            if axis is not None:
-                return axis
-        self._rolled = self._rolled or self._other(self.inputs.rolled())
-        if self._rolled is not None:
-            axis = axis_by_rolling(value, state(self._rolled), batch, self.inputs.axis)
-            if axis is not None:
-                return axis
-        raise TraceError(
-            f"the states of {path}, of shape {tuple(value.shape)}, have no axis of the batch's size {batch} whose "
-            "entries move with the samples; name other modules"
-        )
-
-    def _other(self, inputs: Inputs) -> Recording | None:
-        """The pass at another batch, if the model runs there and takes the same way."""
-        try:
-            found = self.trunk.recorded(inputs)
-        except Exception:  # whatever the user's forward says to a batch that the user did not pass
-            return None
-        return found if _way(found) == _way(self.recording) else None
-
-
-def _way(recording: Recording) -> list[tuple[int, str]]:
-    return [(index, made.name) for index, made in recording.calls.items()]
 
 
 def _keys(recording: Recording) -> list[tuple[str, int]]:
