@@ -114,6 +114,7 @@ def test_what_was_made_before_an_interruption_is_kept() -> None:
     assert made["spectra"].sizes["unit"] == 3
 
 
+@pytest.mark.slow
 def test_every_measurement_has_its_share_of_the_time() -> None:
     """A budget that is too small for all spectra leaves time for the largest values and the law."""
     torch.manual_seed(0)

@@ -44,7 +44,6 @@ eigenproblem of size 2 r instead of n.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -58,6 +57,7 @@ from skipscope.trace import operations
 from skipscope.trace.cuts import Cut, cuts_of
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.graph_trunk import GraphUnit
+from skipscope.trace.piece import Piece
 from skipscope.trace.trunk import Point, Span
 
 ROUNDING = 1e-9  # relative: what is less than this off a diagonal, or different along it, is rounding
@@ -191,7 +191,7 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
     sums = _value(span, point, span.end)
     if not all(_keeps_places(node) for node in span.tail.nodes) or point.exit(span).shape != sums.shape:
         return f"the tail ({' '.join(span.tail.operations)}) is not pointwise"
-    tail = _along_ones(span.tail.bound(point), sums, _axis(span, span.end))
+    tail = _along_ones(span.tail.piece, point, sums)
     if span.kind == "identity" and span.entry_shape == span.exit_shape:
         carries, factor = tail != 0, torch.ones(len(tail), dtype=torch.float64, device=tail.device)
     else:
@@ -249,7 +249,7 @@ def _passed_on(unit: GraphUnit, point: GraphPoint, cut: Cut) -> Tensor:
     if not cut.is_pointwise:
         return torch.ones_like(before.movedim(_axis(unit, cut.before), 0).flatten(1))
     piece = unit.trunk.piece(f"cut of {unit.name}", cut.before, cut.after)
-    return _along_ones(piece.bound(point), before, _axis(unit, cut.before))
+    return _along_ones(piece, point, before)
 
 
 def _before(unit: GraphUnit, point: GraphPoint, cut: Cut) -> Jacobian:
@@ -271,9 +271,11 @@ def _axis(unit: GraphUnit, node: fx.Node) -> int:
     return axis
 
 
-def _along_ones(function: Callable[[Tensor], Tensor], state: Tensor, axis: int) -> Tensor:
-    """The diagonal of a pointwise function's Jacobian: its derivative along the vector of ones. (B, n)"""
-    J = Jacobian(function, state, axis, exit_axis=axis)
+def _along_ones(piece: Piece, point: GraphPoint, state: Tensor) -> Tensor:
+    """The diagonal of a pointwise piece's Jacobian: its derivative along the vector of ones. (B, n)"""
+    axis = piece.axis
+    assert axis is not None, "sums and cuts have a batch axis"
+    J = Jacobian(piece.bound(point), state, axis, name=piece.name, where=point.first_not_finite, exit_axis=axis)
     return J.matmat(torch.ones(J.shape[0], J.shape[2], 1, dtype=state.dtype, device=state.device))[:, :, 0]
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from skipscope.models.blocks import BLOCKS, SHORTCUTS, Block, BlockPlan, Pad
+from skipscope.models.blocks import BLOCKS, Block, BlockPlan, Pad
+from skipscope.models.specification import SHORTCUTS
 
 State = dict[str, Tensor]
 BEFORE, WIDTH, CARDINALITY, GROUP_WIDTH = 4, 6, 3, 2

@@ -113,7 +113,7 @@ def _attack_unit(
 
 def test_a_few_networks() -> None:
     tally = Tally()
-    for seed in (0, 1, 2, 3, 5):
+    for seed in (1, 2, 6):
         attack(make_network(seed, blocks=3), tally)
     tally.check()
 

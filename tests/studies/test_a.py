@@ -474,6 +474,7 @@ def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkey
             assert (numpy.diff(data["value"].values, axis=-1) <= 1e-12).all()
 
 
+@pytest.mark.slow
 def test_counterfactuals_at_their_smallest(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "study A") as run:
         found = run_of(COUNTERFACTUALS, run)

@@ -250,6 +250,7 @@ def test_wrong_weights_are_refused_before_any_work(weights: str, message: str, t
 # -- the whole paper
 
 
+@pytest.mark.slow
 def test_all_studies_into_one_folder(tmp_path: Path) -> None:
     from skipscope.report import write_report
 

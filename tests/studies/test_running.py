@@ -180,6 +180,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_numbers(law_run: Path, tmp_pa
         xarray.testing.assert_identical(found, expected[name])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_it_trained_ends_with_the_same_numbers(tmp_path: Path) -> None:
     """A real kill, at whatever it was doing; the cache of networks is another one each time."""
     changes = ("--set", "epochs=6", "--set", f"model={TINY}", "--preset", "smoke")

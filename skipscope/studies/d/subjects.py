@@ -18,8 +18,8 @@ from torch import Tensor
 from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models.names import build, parse
-from skipscope.models.resnet import ResNet
 from skipscope.models.request import require_weights
+from skipscope.models.resnet import ResNet
 from skipscope.models.weights import load_weights
 from skipscope.runs.files import digest
 from skipscope.studies.bench import Bench
