@@ -226,8 +226,9 @@ def _linearised(
             where=some.first_not_finite,
             source=(function, some) if isinstance(function, Span) else None,
             exit_axis=function.exit_axis,
-            routes=routes,
+            routes=routes or some.remembered.get(function),
         )
+        some.remembered[function] = made.routes  # found out once, however many measurements look at it
         return made
 
     return at(point, dtype)

@@ -10,6 +10,7 @@ import copy
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -176,6 +177,11 @@ class Point(ABC):
     batch: int
     units: Sequence[Unit]
     output: Any  # the model's own, in its own structure
+
+    @cached_property
+    def remembered(self) -> dict[Function, Any]:
+        """What was found out of functions at this point; gone with it."""
+        return {}
 
     @abstractmethod
     def entry(self, unit: Unit) -> Tensor: ...
