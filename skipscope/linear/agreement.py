@@ -32,18 +32,12 @@ def agreeing_routes(derivative: Derivative, name: str) -> Routes:
     generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
     state, batch = derivative.state, derivative.state.shape[derivative.axis]
     v, u = (_random(shape, state, generator) for shape in (state.shape, derivative.output_shape))
-    halves = _halves(batch)  # vectors, B
-    cotangents = torch.stack([u * _along(half, derivative.exit_axis, u) for half in halves])
     reasons = []
     for pull in PULLS:
-        pulled = attempt(partial(derivative.pull, cotangents, pull))
-        if isinstance(pulled, str):
-            reasons.append(f"{pull} fails ({pulled})")
+        back = attempt(partial(_pulled_apart, derivative, u, pull, batch, name))
+        if isinstance(back, str):
+            reasons.append(f"{pull} fails ({back})")
             continue
-        _check_finite(pulled, name)
-        if batch > 1:
-            _check_apart(pulled, halves, derivative.axis, name)
-        back = pulled[:2].sum(0)  # a half of the samples and the other half
         for push in PUSHES:
             ahead = attempt(partial(derivative.push, v[None], push))
             if isinstance(ahead, str):
@@ -60,6 +54,20 @@ def agreeing_routes(derivative: Derivative, name: str) -> Routes:
         "custom one or a fused kernel, lacks a derivative or drops it; write it with plain PyTorch operations, or "
         "leave the unit out"
     )
+
+
+def _pulled_apart(derivative: Derivative, u: Tensor, route: str, batch: int, name: str) -> Tensor:
+    """J^T u, of one half of the samples and then of the other half, for each way to split them in two; no half may
+    reach the other. One vector at a time: there may be no memory for more."""
+    back = torch.zeros_like(derivative.state)
+    for number, half in enumerate(_halves(batch)):
+        pulled = derivative.pull((u * _along(half, derivative.exit_axis, u))[None], route)[0]
+        _check_finite(pulled, name)
+        if batch > 1:
+            _check_apart(pulled, half, derivative.axis, name)
+        if number < 2:
+            back += pulled
+    return back
 
 
 def _random(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
@@ -117,9 +125,9 @@ def _check_finite(product: Tensor, name: str) -> None:
         )
 
 
-def _check_apart(pulled: Tensor, halves: Tensor, axis: int, name: str) -> None:
-    reached = pulled.movedim(axis + 1, 1).flatten(2).ne(0).any(2)  # vectors, B
-    if (reached & halves.eq(0).to(reached.device)).any():
+def _check_apart(pulled: Tensor, half: Tensor, axis: int, name: str) -> None:
+    reached = pulled.movedim(axis, 0).flatten(1).ne(0).any(1)  # B
+    if (reached & half.eq(0).to(reached.device)).any():
         raise InputError(
             f"{name} couples the samples of a batch (batch norm without running statistics?), so it has no Jacobian "
             "per sample; give it running statistics, or measure one sample at a time"

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from skipscope.errors import SkipscopeError
 from skipscope.linear.layout import flatten, unflatten
-from skipscope.linear.memory import out_of_memory
+from skipscope.linear.memory import SHARE, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring
 
 Function = Callable[[Tensor], Tensor]
@@ -57,8 +57,8 @@ class Derivative:
             return PULLS[route](self, cotangents)
 
     def forget(self) -> None:
-        """Drop the recorded graphs: they hold every intermediate value."""
-        self._pullback = self._recorded = self._rows = None
+        """Drop the recorded graphs: they hold every intermediate value. Rows, which cost more, are kept."""
+        self._pullback = self._recorded = None
 
     # -- routes
 
@@ -89,11 +89,17 @@ class Derivative:
         if self._rows is None:
             batch = self.state.shape[self.axis]
             count = self.output_shape.numel() // batch
-            if count > MOST_ROWS:
-                raise NotImplementedError(f"{count} rows are more than {MOST_ROWS}")
-            basis = torch.eye(count, dtype=self.state.dtype, device=self.state.device)
-            cotangents = unflatten(basis.expand(batch, count, count), self.output_shape, self.exit_axis)
-            self._rows = flatten(self._pull_singly(cotangents), self.axis).mT.contiguous()  # B, m, n
+            needed = (
+                3 * count * self.state.numel() * self.state.element_size()
+            )  # rows, as they come and as they are kept
+            if count > MOST_ROWS or needed > SHARE * free_bytes(self.state.device):
+                raise NotImplementedError(f"{count} rows are more than {MOST_ROWS}, or than fit")
+            rows = []
+            for row in range(count):
+                unit = torch.zeros(batch, count, 1, dtype=self.state.dtype, device=self.state.device)
+                unit[:, row] = 1
+                rows.append(self._pull_singly(unflatten(unit, self.output_shape, self.exit_axis))[0])
+            self._rows = flatten(torch.stack(rows), self.axis).mT.contiguous()  # B, m, n
             self._recorded = None
         return unflatten(self._rows @ flatten(tangents, self.axis), self.output_shape, self.exit_axis)
 

@@ -201,9 +201,9 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
         carries, factor = skip
     passes, chosen = [], []
     for cuts in cuts_of(span.trunk.structure.flow, span.part.region):
-        usable = [cut for cut in cuts if span.trunk.program.batch_axis(cut.before) is not None]
+        usable = [cut for cut in cuts if _usable(span, point, cut)]
         if not usable:
-            return "no value inside the branch has a batch axis, to bound its rank"
+            return "no value inside the branch is finite and has a batch axis, to bound its rank"
         derivatives = [_passed_on(span, point, cut) for cut in usable]
         best = min(range(len(usable)), key=lambda i: int((derivatives[i] != 0).sum()))
         passes.append(derivatives[best])
@@ -241,6 +241,13 @@ def _value(unit: GraphUnit, point: GraphPoint, node: fx.Node) -> Tensor:
     piece = unit.trunk.piece(f"inside of {unit.name}", unit.entry, node)
     with torch.no_grad():
         return piece(point.entry(unit).double(), point)
+
+
+def _usable(unit: GraphUnit, point: GraphPoint, cut: Cut) -> bool:
+    """A mask of minus infinities before a softmax is no place to differentiate at."""
+    if unit.trunk.program.batch_axis(cut.before) is None:
+        return False
+    return all(bool(_value(unit, point, node).isfinite().all()) for node in {cut.before, cut.after})
 
 
 def _passed_on(unit: GraphUnit, point: GraphPoint, cut: Cut) -> Tensor:

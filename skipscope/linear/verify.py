@@ -60,7 +60,7 @@ class Verification:
     @property
     def verdict(self) -> str:
         """passed | failed | not tested"""
-        if self.adjoint_error > self.adjoint_tolerance or self.seen == "wrong":
+        if not self.adjoint_error <= self.adjoint_tolerance or self.seen == "wrong":  # NaN fails too
             return "failed"
         return "not tested" if self.seen == "not tested" else "passed"
 

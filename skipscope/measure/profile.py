@@ -61,7 +61,7 @@ def profile(
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
     generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
     gradients = point.gradients(loss or along_random_direction(point.batch, generator))
-    rows = [_unit(unit, point, gradients[unit.index], probes, generator) for unit in chosen]
+    rows = [_unit(unit, point, gradients[unit.index], probes, seed) for unit in chosen]
     columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
     data = {key: (("unit", "sample") if array.ndim == 2 else ("unit",), array) for key, array in columns.items()}
     return xarray.Dataset(
@@ -79,9 +79,9 @@ def profile(
     )
 
 
-def _unit(
-    unit: Unit, point: Point, gradient: Tensor | None, probes: int, generator: torch.Generator
-) -> dict[str, Tensor]:
+def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: int) -> dict[str, Tensor]:
+    # Probes of its own: what is drawn for a unit does not depend on which others are looked at.
+    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed, unit.index))
     entry = point.entry(unit)
     state = by_sample(entry, unit.batch_axis)
     with torch.no_grad():

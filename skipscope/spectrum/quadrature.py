@@ -129,7 +129,7 @@ def _normalise(vector: Tensor, scale: Tensor, A: Operator) -> tuple[Tensor, Tens
 
 
 def relative_rounding(A: Operator) -> float:
-    return ROUNDING * math.sqrt(max(A.shape[1:])) * torch.finfo(A.dtype).eps
+    return ROUNDING * math.sqrt(max(A.shape[1:])) * A.eps
 
 
 def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
@@ -137,7 +137,7 @@ def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
     pairs = (v @ product.mT).double()  # B, probes, probes
     difference = (pairs - pairs.mT).abs().amax((1, 2))
     size = product.double().norm(dim=-1).amax(1)  # B
-    if (difference > ASYMMETRY * math.sqrt(A.shape[1]) * torch.finfo(A.dtype).eps * size).any():
+    if (difference > ASYMMETRY * math.sqrt(A.shape[1]) * A.eps * size).any():
         raise InputError(
             f"spectral_density: symmetric=True, but {A.name} is not: v^T A w and w^T A v differ by "
             f"{float((difference / size).max()):.2g} of their size; leave it out for the density of singular values"

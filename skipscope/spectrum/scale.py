@@ -49,7 +49,8 @@ def exponents(numbers: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     top = range_of(dtype or numbers.dtype)
     if not numbers.numel():
         return torch.zeros(len(numbers), dtype=torch.long, device="cpu")
-    return _if_far(torch.where(_largest(numbers) > 0, torch.frexp(_largest(numbers)).exponent.long(), 3 - top), top)
+    largest = _largest(numbers)
+    return _if_far(torch.where(largest > 0, torch.frexp(largest).exponent.long(), 3 - top), top)
 
 
 def _largest(numbers: Tensor) -> Tensor:  # B
@@ -144,6 +145,10 @@ class InUnit(Operator):
         each = sum(vectors.shape[2] for _, vectors in tried)
         unit.products = [each * (3 if far else 2) for far in exponent.tolist()]
         return unit
+
+    @property
+    def eps(self) -> float:
+        return self.operator.eps
 
     def _matmat(self, V: Tensor) -> Tensor:
         return self._in_unit(self.operator.matmat, V)

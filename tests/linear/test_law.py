@@ -191,3 +191,24 @@ def test_factors_that_are_wrong_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ((asked.values - expected).abs() <= asked.bound).all()
     assert "law" not in free.routes
     assert ((free.values - expected).abs() <= free.bound).all()
+
+
+class Masked(nn.Module):
+    """Minus infinities in the narrowest place of the branch, which a softmax turns into zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 3), nn.Linear(3, 12)
+        self.register_buffer("mask", torch.tensor([False, True, False]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.first(x).masked_fill(self.mask, float("-inf"))
+        return x + self.last(torch.softmax(scores, -1))
+
+
+def test_a_mask_of_infinities_is_no_cut() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Masked()).double(), torch.randn(3, 12, dtype=torch.float64)
+    J = ss.trace(model, x)[0].jacobian(x)
+    found = ss.singular_values(J)
+    assert ((found.values - torch.linalg.svdvals(J.dense().cpu())).abs() <= found.bound + 1e-14).all()

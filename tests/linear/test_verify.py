@@ -137,3 +137,9 @@ def test_what_cannot_run_in_float64_is_tested_in_its_own_type() -> None:
             result = ss.verify(operator)
             assert result.verdict == verdict, str(result)
             assert len(result.samples) == operator.shape[0]
+
+
+def test_a_number_that_is_none_fails() -> None:
+    matrix = torch.eye(3, dtype=torch.float64)
+    matrix[0, 1] = float("nan")
+    assert ss.verify(ss.Dense(matrix)).verdict == "failed"

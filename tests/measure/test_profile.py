@@ -79,7 +79,7 @@ def test_some_units_have_the_numbers_that_they_have_among_all() -> None:
     trunk = ss.trace(model, x)
     everything, some = ss.profile(trunk, x), ss.profile(trunk, x, units=["2", 0])
     assert some["unit"].values.tolist() == ["2", "0"]
-    for name in ("state_rms", "branch_over_skip", "cosine", "gradient_rms", "effective_rank"):
+    for name in ("state_rms", "branch_over_skip", "cosine", "gradient_rms", "effective_rank", "jacobian_square"):
         assert (some[name].values == everything[name].sel(unit=["2", "0"]).values).all()
 
 

@@ -481,3 +481,18 @@ def test_bad_questions() -> None:
         density.mass_at(-1.0)
     with pytest.raises(InputError, match="order of 1 or more"):
         density.moment(0)
+
+
+def test_a_float32_operator_seen_as_float64_is_as_coarse_as_it_is() -> None:
+    """What `double()` gives where an operator cannot be evaluated in float64."""
+
+    class Single(Dense):
+        def double(self) -> Operator:
+            return Operator.double(self)
+
+    Q = torch.linalg.qr(torch.randn(60, 60, generator=torch.Generator().manual_seed(0)))[0]
+    values = torch.cat([torch.ones(40), torch.linspace(2, 3, 20)])
+    density = spectral_density(Single((Q * values) @ Q.mT).double(), steps=60)
+    for share in (density.mass_at(1), density.count(1, 1)):
+        error = float((share.value - 40 / 60).abs())
+        assert error <= 5 * float(share.standard_error) + float(share.bias) + 1e-3
