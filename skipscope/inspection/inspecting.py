@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -115,7 +116,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     yield from _conditioning(trunk, x, work.budget, keep)
     say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
-    units = sorted(linear, key=lambda unit: min(unit.jacobian(point).shape[1:]))  # type: ignore[attr-defined]
+    units = sorted(linear, key=lambda unit: min(prod(unit.entry_shape), prod(unit.exit_shape)))
     stages = [stage for stage in trunk.stages if len(stage.units) > 1 and not refused.keys() & _names(stage)]
     yield from work.through("spectra", "all singular values", [*units, *stages], work.spectrum, SPECTRA)
     full = [unit for unit in units if unit.name in work.done["spectra"]]

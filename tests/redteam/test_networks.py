@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ ERRORS = 7.0  # standard errors
 SMALLEST = 1e-307
 
 
-def attack(network: Network, tally: Tally) -> int:
-    """All units of a network; how many there were."""
+def attack(network: Network, tally: Tally) -> None:
+    """All units of a network."""
     paths = [str(i) for i in range(len(network.model))] if network.named else None
     try:
         trunk = ss.trace(network.model, network.x, units=paths)
@@ -28,7 +28,7 @@ def attack(network: Network, tally: Tally) -> int:
         profile = ss.profile(trunk, point)
     except ss.SkipscopeError as error:
         tally.add("trace and profile", "flagged", ordinary=network.ordinary, note=str(error))
-        return 1
+        return
     by_block = {unit.name.split(".")[0].split("#")[0]: unit for unit in trunk.units}
     for block in range(len(network.model)):
         unit = by_block.get(str(block))
@@ -38,7 +38,6 @@ def attack(network: Network, tally: Tally) -> int:
             continue
         tally.add("units", "right", ordinary=network.ordinary)
         _attack_unit(network, trunk, point, profile, block, unit, tally)
-    return len(network.model)
 
 
 def _attack_unit(
@@ -111,17 +110,24 @@ def _attack_unit(
         tally.add(solver, outcome, ordinary=network.ordinary, note=note)
 
 
-def test_a_few_networks() -> None:
+def attacked(seeds: Sequence[int], blocks: int = 6) -> Tally:
     tally = Tally()
-    for seed in (1, 2, 6):
-        attack(make_network(seed, blocks=3), tally)
-    tally.check()
+    for seed in seeds:
+        attack(make_network(seed, blocks), tally)
+    return tally
+
+
+def test_three_networks() -> None:
+    attacked((1, 2, 6), blocks=3).check()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(100, 180, 10))
 def test_eighty_networks_of_six_units(start: int) -> None:
-    tally = Tally()
-    count = sum(attack(make_network(seed), tally) for seed in range(start, start + 10))
-    print(f"{count} units\n{tally.table()}")
+    tally = attacked(range(start, start + 10))
+    print(tally.table())
     tally.check()
+
+
+if __name__ == "__main__":  # python -m tests.redteam.test_networks: the table of docs/numerics.md
+    print(attacked(range(100, 180)).table())
