@@ -123,7 +123,7 @@ def test_structured_samples_come_from_further_calls() -> None:
         (images(0), "every call gives the same"),
         (images(5)[:, :, 1:], "a further call gives an example of another kind"),
         (images(5).double(), "a further call gives an example of another kind"),
-        (None, "and no other example"),
+        (None, "a further call gives none"),
     ],
 )
 def test_what_has_no_more_samples_says_so(other: Tensor | None, said: str) -> None:
@@ -145,6 +145,13 @@ def test_a_factory_is_asked_for_samples(own: Path, factory: str, count: int) -> 
     assert bool(source.lacking) == (count < 32)
     assert samples_of(resolve(f"{own}:{factory}", samples=2).batch) == 2  # type: ignore[arg-type]
     assert samples_of(resolve(f"{own}:{factory}").batch) == 3  # type: ignore[arg-type]
+
+
+def test_a_factory_of_a_large_model_is_not_called_again(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skipscope.models.factory.ALLOCATE_AT_MOST", 1)
+    source = resolve(f"{own}:few_digits", samples=32)
+    assert "the factory gives 3 samples (it was not called again: " in source.lacking
+    assert source.inputs == "3 samples from 1 call of its factory"
 
 
 def test_the_same_weights_and_samples_for_the_same_seed(own: Path) -> None:

@@ -24,6 +24,10 @@ PAIRS = 64  # of neighbours; fewer do not tell whether numbers are independent
 DEVIATIONS = 4.0  # of the correlation of independent numbers
 
 
+class NotCalledAgainError(InputError):
+    """A factory was not asked for another example, and why."""
+
+
 @dataclass(frozen=True)
 class Sized:
     """words: what the samples are. lacking: why there are fewer than were asked for, if so."""
@@ -34,7 +38,10 @@ class Sized:
 
 
 def sized(example: Batch, wanted: int, again: Callable[[], Batch | None]) -> Sized:
-    """again: another example, as the factory gives it; random numbers are drawn from torch's own generator."""
+    """again: another example, as the factory gives it, or None where it then gives a model alone.
+
+    Random numbers are drawn from torch's own generator.
+    """
     batch = samples_of(example)
     if batch is None or batch == wanted:
         return Sized(example, EXAMPLE)
@@ -98,13 +105,16 @@ def _from_further_calls(example: Batch, batch: int, wanted: int, again: Callable
     while len(found) < wanted:
         try:
             other = again()
+        except NotCalledAgainError as error:
+            lacking = str(error)
+            break
         except InputError as error:
             lacking = f"a further call fails: {error}"
             break
         calls += 1
         other_batch = None if other is None else samples_of(other)
         if other is None or other_batch is None:
-            lacking = "and no other example"
+            lacking = "a further call gives none"
             break
         if _kind(other, other_batch) != _kind(example, batch):
             lacking = "a further call gives an example of another kind"
@@ -117,10 +127,10 @@ def _from_further_calls(example: Batch, batch: int, wanted: int, again: Callable
             break
     kept = iter([torch.cat(parts) for parts in zip(*found[:wanted], strict=True)])
     batched = _map(example, batch, lambda _: next(kept))
-    if lacking:
-        has = f"{len(found)} sample{'s' if len(found) > 1 else ''}"
-        return Sized(batched, f"{has}, all that its factory gives", f"the factory gives {has} ({lacking})")
-    return Sized(batched, f"{wanted} samples from {calls} calls of its factory")
+    count = min(len(found), wanted)
+    has = f"{count} sample{'s' if count > 1 else ''}"
+    words = f"{has} from {calls} call{'s' if calls > 1 else ''} of its factory"
+    return Sized(batched, words, f"the factory gives {has} ({lacking})" if lacking else "")
 
 
 def _samples(example: Batch, batch: int) -> list[list[Tensor]]:

@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from skipscope.errors import InputError
-from skipscope.models.memory import ALLOCATE_AT_MOST, size_of
+from skipscope.models.examples import NotCalledAgainError
+from skipscope.models.memory import ALLOCATE_AT_MOST, GIB, size_of
 from skipscope.models.recipe import Batch, Recipe, Wish, random_images, refuse_text
 from skipscope.models.request import require_model
 
@@ -52,8 +53,11 @@ def factory_recipe(file: str, name: str) -> Recipe:
         return batch if wish.shape is None else random_images(wish.shape, wish.samples)
 
     def again() -> Batch | None:
-        if size_of(model) > ALLOCATE_AT_MOST:  # a second model beside the first, and the time that it takes
-            return None
+        if size_of(model) > ALLOCATE_AT_MOST:
+            raise NotCalledAgainError(
+                f"it was not called again: that would build a second model beside the first, of "
+                f"{size_of(model) / GIB:.1f} GiB; let it give more samples"
+            )
         with _beside(path):
             return _taken_apart(_called(path, getattr(module, name)))[1]
 
