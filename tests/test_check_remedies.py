@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import skipscope as ss
+from skipscope.check import remedies
 from skipscope.check.diagnoses import diagnoses
 from skipscope.check.rules import RULES
 from skipscope.check.signals import measured
@@ -159,6 +160,85 @@ def test_what_cannot_be_copied_has_no_remedies_named() -> None:
     assert any(note.startswith("No remedies were tried: Sequential cannot be copied") for note in forecast.notes)
 
 
+def remedies_of(forecast: ss.Forecast) -> set[str]:
+    return {trial.remedy for trial in forecast.trials}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_remedies_in_half_precision(dtype: torch.dtype) -> None:
+    forecast = ss.check(plain(12, 0.02).to(dtype), x().to(dtype), units=False)
+    assert forecast.findings
+    assert {"He's initial weights", "orthogonal weights"} <= remedies_of(forecast)
+    (trial,) = [trial for trial in forecast.trials if trial.remedy == "orthogonal weights times sqrt(2)"]
+    assert trial.signals["growth"] == pytest.approx(0, abs=0.5)  # 1e-17 or less as it was
+
+
+def test_tied_weights_are_scaled_once() -> None:
+    model, data = residual(5, 2.5), x()
+    for unit in model[2:-1]:
+        unit.branch[2].weight = model[1].branch[2].weight  # type: ignore[union-attr, index]
+    trials = {trial.remedy: trial.signals for trial in ss.check(model, data).trials}
+    changed = copy.deepcopy(model)
+    changed[1].branch[2].weight.data.mul_(0.1)  # type: ignore[union-attr, index, operator]
+    for unit in changed[1:-1]:
+        unit.branch[2].bias.data.mul_(0.1)  # type: ignore[union-attr, index, operator]
+    assert trials["branches times 0.1"] == measured(changed, data).signals
+
+
+def test_a_last_layer_tied_to_the_first_is_scaled() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    nn.init.orthogonal_(model[0].weight, 100)  # type: ignore[arg-type]
+    model[3].weight = model[0].weight
+    assert "the last layer times 0.01" in remedies_of(ss.check(model, x(), units=False))
+
+
+class Style(nn.Module):
+    """One of its layers sees a single row, which a batch norm does not take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.style = plain(12, 50.0), nn.Linear(WIDTH, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x) + self.style(x.new_ones(1, WIDTH))
+
+
+def test_a_remedy_that_does_not_run_leaves_the_others() -> None:
+    forecast = ss.check(Style(), x(), units=False)
+    assert "He's initial weights" in remedies_of(forecast)
+    assert not any("normalisation" in remedy for remedy in remedies_of(forecast))
+    (note,) = [note for note in forecast.notes if "ried: " in note]
+    assert note.startswith("Not tried: normalisation after every layer but the last: Style does not run")
+
+
+def test_a_lack_of_memory_for_one_remedy_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(remedies, "_normalised", full)
+    forecast = ss.check(plain(12, 50.0), x(), units=False)
+    assert "He's initial weights" in remedies_of(forecast)
+    assert any(note.startswith("Not tried: normalisation") and "not enough memory" in note for note in forecast.notes)
+
+
+class Deciding(nn.Sequential):
+    """Cannot be exported: its way depends on values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = super().forward(x)
+        return h if h.sum().item() > 0 else 2 * h
+
+
+@pytest.mark.parametrize(
+    ("model", "units"), [(residual(5, 2.5), False), (Deciding(*residual(5, 2.5)), True), (plain(12, 50.0), False)]
+)
+def test_no_skips_where_units_were_not_looked_for(model: nn.Module, units: bool) -> None:
+    tried = remedies_of(ss.check(model, x(), units=units))
+    assert tried
+    assert not any("skips" in remedy or "branches" in remedy for remedy in tried)
+
+
 # -- diagnoses
 
 
@@ -207,6 +287,14 @@ def test_branches_that_start_at_zero_are_no_mistake() -> None:
     model = residual(3, 1.0)
     for unit in model[1:-1]:
         nn.init.zeros_(unit.branch[2].weight)  # type: ignore[union-attr, index]
+    assert ss.check(model, x()).diagnoses == ()
+
+
+def test_tied_branches_that_start_at_zero_are_no_mistake() -> None:
+    model = residual(3, 1.0)
+    for unit in model[1:-1]:
+        unit.branch[2].weight = model[1].branch[2].weight  # type: ignore[union-attr, index]
+    nn.init.zeros_(model[1].branch[2].weight)  # type: ignore[union-attr, index, arg-type]
     assert ss.check(model, x()).diagnoses == ()
 
 

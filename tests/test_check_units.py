@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check.units import PROBES, SAMPLES, moments, unit_spectra
+from skipscope.check.units import PROBES, SAMPLES, NoUnitsError, moments, unit_spectra
+from skipscope.errors import InputError
 from skipscope.linear.operator import Dense
 from skipscope.numerics import seed_of
 from skipscope.trace.inputs import Inputs
@@ -252,6 +254,35 @@ def test_an_operation_with_a_backward_rule_alone_is_measured() -> None:
     found = unit_spectra(model, normal(B, N))
     assert found["gain"].values == pytest.approx([math.log10(3)])  # x + 2 x
     assert found["branch_gain"].values == pytest.approx([math.log10(2)])
+
+
+class OfTheMean(nn.Module):
+    """Its residual unit has no samples: it works on their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.unit, self.last = nn.Linear(N, N), Residual(nn.Linear(N, N)), nn.Linear(N, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.last(h * self.unit(h.mean(0)))
+
+
+def test_units_that_cannot_be_measured_are_not_taken_for_none() -> None:
+    with pytest.raises(NoUnitsError, match=r"has no residual units$"):
+        unit_spectra(nn.Sequential(nn.Linear(N, N), nn.Linear(N, 3)).double(), normal(B, N))
+    with pytest.raises(InputError, match="has no residual units to measure; unit is none: ") as raised:
+        unit_spectra(OfTheMean().double(), normal(B, N))
+    assert not isinstance(raised.value, NoUnitsError)
+
+
+def test_a_lack_of_memory_for_units_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(sys.modules[unit_spectra.__module__], "_unit", full)
+    forecast = ss.check(residual(1), normal(B, N))
+    assert any(note.startswith("Units were not measured: there is not enough memory") for note in forecast.notes)
 
 
 def test_numbers_that_are_not_finite_have_no_spectra() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -13,11 +12,10 @@ from skipscope.check.diagnoses import diagnoses, listed
 from skipscope.check.forecast import Finding, Forecast
 from skipscope.check.margins import CALIBRATED
 from skipscope.check.origin import Origin, origin_of_not_finite
-from skipscope.check.remedies import NOT_FINITE, Trial, broken_in, trials
+from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
 from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import Measured, measured
-from skipscope.check.units import unit_spectra
-from skipscope.errors import SkipscopeError
+from skipscope.check.units import NoUnitsError, unit_spectra
 from skipscope.report.table import number
 
 if TYPE_CHECKING:
@@ -37,18 +35,18 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> For
     tensor, a tuple of positional or a dict of keyword inputs, with real data if there are some. The thresholds were
     found with 32 samples; with fewer, some rules may not be answered. seed: of the random functionals whose gradients
     are followed back. units: look at the spectra of the residual units as well, on a copy of the model whose graph is
-    exported, which takes seconds where it is large; no rule needs them.
+    exported, which takes seconds where it is large; no rule needs them, remedies that change branches or add skips do.
     """
     found = measured(model, x, seed)
-    spectra, left_out = _units(model, x, seed, found) if units else (None, "")
+    spectra, left_out, without_units = _units(model, x, seed, found) if units else (None, "", False)
     origin = origin_of_not_finite(model, x) if found.not_finite else None
     broken = broken_in(found)
     mendable = not found.not_finite or _overflows(origin)
-    tried, untried = trials(model, x, seed, found, spectra) if broken and mendable else ((), "")
+    tried, untried = trials(model, x, seed, found, spectra, without_units) if broken and mendable else ((), [])
     findings = _findings(found, origin, spectra, tried, broken)
     notes = _notes(model, found)
     notes += [f"Units were not measured: {left_out}."] if left_out else []
-    notes += [f"No remedies were tried: {untried}."] if untried else []
+    notes += untried
     return Forecast(
         tuple(findings),
         found.signals,
@@ -57,7 +55,9 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> For
         spectra,
         errors=found.errors,
         unanswered={} if broken == (NOT_FINITE,) else _unanswered(found),
-        diagnoses=() if found.not_finite else tuple(diagnoses(model, x, _branch_ends(spectra))),
+        diagnoses=()
+        if found.not_finite
+        else tuple(diagnoses(model, x, () if spectra is None else branch_ends(spectra))),
         trials=tried,
     )
 
@@ -100,20 +100,15 @@ def _unanswered(found: Measured) -> dict[str, str]:
     return said
 
 
-def _branch_ends(units: xarray.Dataset | None) -> set[str]:
-    return set() if units is None else {name for names in units["branch_end"].values for name in names.split(",")}
-
-
-def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray.Dataset | None, str]:
-    """The spectra of the units, or why there are none."""
+def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray.Dataset | None, str, bool]:
+    """The spectra of the units, or why they were not measured and whether that is because there are none."""
     if found.not_finite:
-        return None, "not all numbers are finite"
+        return None, "not all numbers are finite", False
     try:
-        return unit_spectra(model, x, seed), ""
-    except SkipscopeError as error:
-        return None, str(error).partition(". Name the modules")[0]  # a check has no names of units to take
-    except torch.OutOfMemoryError:
-        return None, "there is not enough memory for a copy of the model and its states"
+        return unit_spectra(model, x, seed), "", False
+    except Exception as error:
+        why = why_not(error).partition(". Name the modules")[0]  # a check has no names of units to take
+        return None, why, isinstance(error, NoUnitsError)
 
 
 def _overflows(origin: Origin | None) -> bool:

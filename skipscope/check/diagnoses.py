@@ -29,7 +29,7 @@ def diagnoses(model: nn.Module, x: Any, branch_ends: Collection[str] = ()) -> li
         probabilities = output is not None and _are_probabilities(output.detach())
         last = run.states[-1].layer
     return [
-        *_equal_rows(model, {f"{last}.weight"} if last != OUTPUT else set(), branch_ends),
+        *_equal_rows(model, {*branch_ends, *([f"{last}.weight"] if last != OUTPUT else [])}),
         *_dead(rectified.dead),
         *_softmax(probabilities),
     ]
@@ -40,15 +40,17 @@ def listed(names: Sequence[str], kind: str = "layer") -> str:
     return f"{kind if len(names) == 1 else f'{kind}s'} {shown}"
 
 
-def _equal_rows(model: nn.Module, last: Collection[str], branch_ends: Collection[str]) -> list[str]:
-    """Layers whose outputs are the same, up to their biases; zero is usual in a last layer and at a branch's end."""
+def _equal_rows(model: nn.Module, usual: Collection[str]) -> list[str]:
+    """Layers whose outputs are the same, up to their biases. usual: weights that may be zero, those of a last layer
+    and at the end of a branch; by any of the names that tied ones have."""
+    may_be_zero = {id(weight) for name, weight in model.named_parameters(remove_duplicate=False) if name in usual}
     zero, equal = [], []
     for path, module in model.named_modules():
         if not isinstance(module, nn.Linear | _ConvNd) or len(module.weight) < 2:
             continue
         weight = module.weight.detach()
         if not bool(weight.any()):
-            if f"{path}.weight" not in last and f"{path}.weight" not in branch_ends:
+            if id(module.weight) not in may_be_zero:
                 zero.append(path)
         elif weight[0].numel() > 1 and bool((weight == weight[:1]).all()):
             equal.append(path)

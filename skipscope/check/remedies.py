@@ -1,9 +1,9 @@
 """Remedies, each tried on a copy of the model before it is named: what the signals become, and what is still broken.
 
-Which ones are tried depends on the model: factors on branches only where there are residual units, skips only where
-there are none, normalisation only where there is none. They are applied as a user would: new initial weights to linear
-layers and convolutions (biases zero), a factor to the last weights of every branch, a norm to what leaves a layer, and
-a skip around every layer that keeps the shape of what enters.
+Which ones are tried depends on the model: factors on branches only where there are residual units, skips only where a
+trace found none, normalisation only where there is none. They are applied as a user would: new initial weights to
+linear layers and convolutions (biases zero), a factor to the last weights of every branch, a norm to what leaves a
+layer, and a skip around every layer that keeps the shape of what enters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from skipscope.check.rules import RULES
 from skipscope.check.signals import Measured, measured
-from skipscope.errors import InputError
+from skipscope.errors import SkipscopeError
+from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import OUTPUT
 from skipscope.numerics import seed_of
 from skipscope.trace.running_statistics import copied
@@ -57,28 +58,45 @@ def broken_in(found: Measured) -> tuple[str, ...]:
 
 
 def trials(
-    model: nn.Module, x: Any, seed: int, found: Measured, units: xarray.Dataset | None
-) -> tuple[tuple[Trial, ...], str]:
-    """All that can be tried, those that leave the least broken first; or why none can."""
+    model: nn.Module, x: Any, seed: int, found: Measured, units: xarray.Dataset | None, without_units: bool
+) -> tuple[tuple[Trial, ...], list[str]]:
+    """All that can be tried, those that leave the least broken first; and notes on those that cannot.
+
+    units: None also where they were not measured. without_units: a trace found that there are none.
+    """
     model = unwrapped(model)
     tried = []
+    failed: dict[str, list[str]] = {}  # remedies by the reason
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    for remedy, apply in _remedies(model, found, units):
+    for remedy, apply in _remedies(model, found, units, without_units):
         try:
             changed = copied(model)
             with torch.random.fork_rng(devices), torch.no_grad():
                 torch.manual_seed(seed_of("remedies", seed))
                 apply(changed)
             after = measured(changed, x, seed)
-        except InputError as error:
-            return (), str(error)
-        except torch.OutOfMemoryError:
-            return (), "there is not enough memory for a copy of the model and its states"
-        tried.append(Trial(remedy, after.signals, broken_in(after)))
-    return tuple(sorted(tried, key=lambda trial: (NOT_FINITE in trial.broken, len(trial.broken)))), ""
+        except Exception as error:
+            failed.setdefault(why_not(error), []).append(remedy)
+        else:
+            tried.append(Trial(remedy, after.signals, broken_in(after)))
+    if not tried and len(failed) == 1:
+        return (), [f"No remedies were tried: {reason}." for reason in failed]
+    notes = [f"Not tried: {', '.join(remedies)}: {reason}." for reason, remedies in failed.items()]
+    return tuple(sorted(tried, key=lambda trial: (NOT_FINITE in trial.broken, len(trial.broken)))), notes
 
 
-def _remedies(model: nn.Module, found: Measured, units: xarray.Dataset | None) -> Iterator[tuple[str, Apply]]:
+def why_not(error: Exception) -> str:
+    """Why something could not be measured on a copy; an error that is a mistake of ours is raised again."""
+    if isinstance(error, SkipscopeError):
+        return str(error)
+    if out_of_memory(error):
+        return "there is not enough memory for a copy of the model and its states"
+    raise error
+
+
+def _remedies(
+    model: nn.Module, found: Measured, units: xarray.Dataset | None, without_units: bool
+) -> Iterator[tuple[str, Apply]]:
     relu, linear = math.sqrt(2), 1.0  # gains that keep the variance
     if next(_layers(model), None) is not None:
         yield "He's initial weights", lambda m: _drawn(m, lambda w: _normal(w, relu))
@@ -88,15 +106,20 @@ def _remedies(model: nn.Module, found: Measured, units: xarray.Dataset | None) -
     last = _last_layer(found)
     if not any("norm" in type(module).__name__.lower() for module in model.modules()):
         yield "normalisation after every layer but the last", lambda m: _after_layers(m, _normalised, last)
-    if units is None:
+    if without_units:
         yield "skips around layers", lambda m: _after_layers(m, _skip(1.0), last)
         yield f"skips around layers, these times {SMALL}", lambda m: _after_layers(m, _skip(SMALL), last)
-    elif ends := sorted({name for names in units["branch_end"].values for name in names.split(",") if name}):
+    if units is not None and (ends := branch_ends(units)):
         for factor in dict.fromkeys((SMALL, 1 / units.sizes["unit"])):
             yield f"branches times {factor:.2g}", lambda m, factor=factor: _times(m, ends, factor)  # type: ignore[misc]
         yield "branches that start at zero", lambda m: _times(m, ends, 0.0)
     if last and found.signals["loss"] > min(rule.threshold for rule in RULES if rule.signal == "loss"):
         yield f"the last layer times {LAST}", lambda m: _times(m, _own(m, last), LAST)
+
+
+def branch_ends(units: xarray.Dataset) -> list[str]:
+    """Names of weights."""
+    return sorted({name for names in units["branch_end"].values for name in names.split(",") if name})
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | _ConvNd]]:
@@ -108,7 +131,10 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | _ConvNd]]:
 def _drawn(model: nn.Module, draw: Callable[[Tensor], Any]) -> None:
     for _, layer in _layers(model):
         if layer.weight.numel():
-            draw(layer.weight)
+            # Not in half precision, which has no QR decomposition on the CPU.
+            drawn = torch.empty_like(layer.weight, dtype=torch.promote_types(layer.weight.dtype, torch.float32))
+            draw(drawn)
+            layer.weight.copy_(drawn)
         if layer.bias is not None:
             layer.bias.zero_()
 
@@ -128,9 +154,10 @@ def _own(model: nn.Module, path: str) -> list[str]:
 
 
 def _times(model: nn.Module, names: list[str], factor: float) -> None:
-    weights = dict(model.named_parameters())
-    for name in names:
-        weights[name].mul_(factor)
+    """Tied weights have several names, and are multiplied once."""
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    for weight in {id(weights[name]): weights[name] for name in names}.values():
+        weight.mul_(factor)
 
 
 def _after_layers(model: nn.Module, change: Callable[[nn.Module, Tensor, Tensor], Tensor], last: str) -> None:

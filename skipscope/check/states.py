@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import OUTPUT, modules_with_weights
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
@@ -120,9 +121,9 @@ def floats(tree: Any) -> list[Tensor]:
 def _output(model: nn.Module, values: tuple[dict[str, Tensor], ...], inputs: Inputs) -> Any:
     try:
         return torch.func.functional_call(model, values, inputs.args, inputs.kwargs)
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # whatever the user's forward raises
+        if out_of_memory(error):
+            raise
         raise does_not_run(model, inputs, error) from error
 
 

@@ -45,13 +45,17 @@ PROBES = 8
 SAMPLES = 8  # of the batch, at most; batch norms see all of it
 
 
+class NoUnitsError(InputError):
+    """A trace found no residual units, nor any that only cannot be measured."""
+
+
 def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
     """Gain and spread of every residual unit along the trunk (one inside another is part of that), at a batch.
 
     Batch norms have the statistics of the batch, held fixed: the linearisation is that of a step of training but for
     the way in which the statistics depend on the samples. It is made on a copy of the model, which itself stays as it
-    is. An InputError or a TraceError says why there is nothing to measure: no units, a model that cannot be copied or
-    traced, states that are not finite, an operation without a derivative in forward mode.
+    is. An InputError or a TraceError says why there is nothing to measure: no units (a NoUnitsError), a model that
+    cannot be copied or traced, states that are not finite, an operation without a derivative.
     """
     import xarray
 
@@ -63,15 +67,13 @@ def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
     units = [unit for stage in trunk.stages for unit in stage.units]
     if not units:
         why = "".join(f"; {left.where or 'a sum'} is none: {left.reason}" for left in trunk.left_out[:1])
-        raise InputError(f"{type(model).__name__} has no residual units{why}")
+        unmeasurable = any(left.kind == "unmeasurable" for left in trunk.left_out)
+        error = InputError if unmeasurable else NoUnitsError
+        raise error(f"{type(model).__name__} has no residual units{' to measure' if unmeasurable else ''}{why}")
     whole = trunk.at(inputs)
     point = whole.take(range(min(SAMPLES, whole.batch))) or whole  # a graph may hold for the whole batch alone
     generator = torch.Generator("cpu").manual_seed(seed_of("units", seed))
-    try:
-        rows = [_unit(unit, point, generator) for unit in units]
-    except RuntimeError as error:  # torch's own, for an operation that has no derivative in forward mode
-        said = str(error).partition("\n")[0]
-        raise InputError(f"the units of {type(model).__name__} cannot be differentiated: {said}") from error
+    rows = [_unit(unit, point, generator) for unit in units]
     return xarray.Dataset(
         {name: ("unit", [row[name] for row in rows]) for name in rows[0]},
         coords=labels(units),
