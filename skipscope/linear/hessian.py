@@ -38,7 +38,7 @@ from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
 from skipscope.numerics import load_forward_mode, seed_of
 from skipscope.trace.inputs import Inputs
-from skipscope.trace.undisturbed import undisturbed, unwrapped
+from skipscope.trace.undisturbed import kept_places, undisturbed, unwrapped
 
 Loss = Callable[[Any, Any], Tensor]
 Params = str | Sequence[str] | Callable[[str, nn.Parameter], bool] | None
@@ -145,13 +145,15 @@ class Hessian(Operator):
     def _evaluate(self, inputs: Inputs, target: Any, theta: Tensor) -> Tensor:
         buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}  # a forward pass may write to them
         values = {**self._fixed, **buffers, **self.unflatten(theta)}
-        with _WeightNormInParts():
+        with _WeightNormInParts(), kept_places(self.model):
             output = torch.func.functional_call(self.model, values, inputs.args, inputs.kwargs)
         if not isinstance(self.loss_function, nn.Module):
             return self.loss_function(output, target)
         state = [*self.loss_function.named_parameters(), *self.loss_function.named_buffers()]
         converted = {name: self._converted(tensor) for name, tensor in state}
-        return torch.func.functional_call(self.loss_function, converted, (output, target))
+        with kept_places(self.loss_function):
+            value: Tensor = torch.func.functional_call(self.loss_function, converted, (output, target))
+        return value
 
     def _converted(self, tensor: Tensor) -> Tensor:
         return tensor.detach().to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype)

@@ -152,7 +152,7 @@ class ModuleTrunk(Trunk):
                 f"at this batch the model called {now}, at the trace {then}; trace it again with this batch"
             )
         sums = self._sums(recording) if has_sums else [None] * len(self.units)
-        self.precision.refresh()
+        self.precision.forget()
         self.point = ModulePoint(self, inputs, recording, sums, self.precision.seen())
         for unit in self.units:
             if isinstance(unit.form, Inside):

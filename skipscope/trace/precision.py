@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from skipscope.trace.freshness import WeightsSeen
 from skipscope.trace.program import in_type
+from skipscope.trace.undisturbed import kept_places
 
 
 class OtherPrecision:
@@ -34,10 +35,9 @@ class OtherPrecision:
         parameters = self.model.named_parameters(remove_duplicate=False)
         return {**dict(parameters), **dict(self.model.named_buffers(remove_duplicate=False))}
 
-    def refresh(self) -> None:
-        """Forget weights that have changed, also in ways that torch does not count."""
-        if self._converted is not None and self._converted[0].changed(thoroughly=True) is not None:
-            self._converted = None
+    def forget(self) -> None:
+        """Give up the converted weights: they take memory, and may have changed in ways that torch does not count."""
+        self._converted = None
 
     def call(self, path: str, args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
         """path: of a module; empty for the model itself."""
@@ -54,7 +54,8 @@ class OtherPrecision:
         clones = {id(weight): weight.clone() for weight in weights.values() if not isinstance(weight, nn.Parameter)}
         weights = {name: clones.get(id(weight), weight) for name, weight in weights.items()}
         args, kwargs = pytree.tree_map_only(Tensor, lambda value: in_type(value, dtype), (args, kwargs))
-        return torch.func.functional_call(module, weights, args, kwargs)
+        with kept_places(module):
+            return torch.func.functional_call(module, weights, args, kwargs)
 
     def works(self, args: Any, kwargs: Any, dtype: torch.dtype) -> bool:
         """Does the whole model run in this type, and nothing in it fall back to a narrower one?"""

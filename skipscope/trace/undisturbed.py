@@ -1,4 +1,4 @@
-"""Work on a user's model and leave it as it was found: mode, buffers, caches, random state."""
+"""Work on a user's model and leave it as it was found: mode, weights, buffers, caches, random state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, no gradients, no key-value caches, no compilation; all restored, and the random state and the
-    buffers that a forward pass has written to, too.
+    buffers that a forward pass has written to, too; every weight and buffer is the same tensor in the same place.
 
     Modes are set by attribute: a model's own `train()` may do more (merge adapters, freeze layers).
     """
@@ -38,7 +38,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             configs[id(config)] = config
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
     stance = torch.compiler.set_stance("force_eager")
-    with torch.random.fork_rng(devices), torch.no_grad(), measuring(), stance, _kept_buffers(model):
+    with torch.random.fork_rng(devices), torch.no_grad(), measuring(), stance, _kept_buffers(model), kept_places(model):
         try:
             for module, _ in modes:
                 module.training = False
@@ -53,24 +53,39 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _kept_buffers(model: nn.Module) -> Iterator[None]:
-    """Buffers that are replaced or written to (counters, running averages) are put back, with their count of writes: a
-    point that was computed before is still one of the same network."""
-    kept = [
-        (module, name, buffer, buffer.clone(), buffer._version)
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None and not buffer.is_inference()
-    ]
-    names = [(module, set(module._buffers)) for module in model.modules()]
+def kept_places(model: nn.Module) -> Iterator[None]:
+    """Every weight and buffer is put back where it was.
+
+    `torch.func.functional_call` does not do this for a module that stands at several paths (the one layer that all
+    blocks of ALBERT share): it replaces the tensor once per path, each time taking what it finds for the original, and
+    the substitute stays. Wrap each call where a second one follows: it finds out which weights are tied by comparing
+    what is in their places.
+    """
+    places: list[Any] = [home for module in model.modules() for home in (module._parameters, module._buffers)]
+    kept = [(home, dict(home)) for home in places if isinstance(home, dict)]  # those of a script are not replaced
     try:
         yield
     finally:
-        for module, known in names:
-            for name in set(module._buffers) - known:
-                del module._buffers[name]
-        for module, name, buffer, value, version in kept:
-            module._buffers[name] = buffer
+        for home, tensors in kept:
+            if [*map(id, home.values())] != [*map(id, tensors.values())] or home.keys() != tensors.keys():
+                home.clear()
+                home.update(tensors)
+
+
+@contextmanager
+def _kept_buffers(model: nn.Module) -> Iterator[None]:
+    """Buffers that are written to (counters, running averages) are put back, with their count of writes: a point that
+    was computed before is still one of the same network."""
+    kept = [
+        (buffer, buffer.clone(), buffer._version)
+        for module in model.modules()
+        for buffer in module._buffers.values()
+        if buffer is not None and not buffer.is_inference()
+    ]
+    try:
+        yield
+    finally:
+        for buffer, value, version in kept:
             if buffer._version != version:
                 buffer.data.copy_(value)
                 torch._C._autograd._unsafe_set_version_counter((buffer,), (version,))

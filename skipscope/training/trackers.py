@@ -34,6 +34,7 @@ from torch.nn import functional as F
 from skipscope.data.dataset import Split
 from skipscope.errors import InputError
 from skipscope.numerics import seed_of
+from skipscope.trace.undisturbed import kept_places
 from skipscope.training.history import History
 from skipscope.training.modes import in_mode
 from skipscope.training.randomness import same_kernels_each_time
@@ -91,7 +92,7 @@ class Tracker:
             raise InputError(f"Tracker: {type(model).__name__} has no weights to look at")
         cuda = [weight.device] if weight.device.type == "cuda" else []
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        with torch.random.fork_rng(cuda), torch.enable_grad(), same_kernels_each_time():
+        with torch.random.fork_rng(cuda), torch.enable_grad(), same_kernels_each_time(), kept_places(model):
             layers = _called(model, buffers, self._images(self._samples()[:2], weight))
             names = _chosen(self.layers, list(layers))
             streams = {what: {name: Stream(weight.device) for name in names} for what in self.what}
