@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -461,6 +462,38 @@ def test_a_forward_that_looks_at_values_counts_until_it_does(monkeypatch: pytest
     memory.require_forward_room(Looks(1), torch.zeros(1000, 1000), "it")
     with pytest.raises(InputError, match=r"it needs 3\.7 GiB for repeat"):
         memory.require_forward_room(Looks(1000), torch.zeros(1000, 1000), "it")
+
+
+class Caching(nn.Module):
+    """Keeps a table that it makes at its first pass, and reads a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.table = nn.Linear(8, 8), None
+        self.scale = torch.tensor(2.0, requires_grad=True) * torch.ones(8)  # the result of a computation
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.table is None:
+            self.table = torch.linspace(0, 1, x.shape[1], device=x.device)
+        return (self.linear(x) * self.scale + self.table).repeat(1, 100)
+
+
+def test_the_estimate_leaves_nothing_in_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Caching(), torch.zeros(8000, 8)
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 2**24)
+    with pytest.raises(InputError, match="for repeat"):
+        memory.require_forward_room(model, x, "it")
+    assert model.table is None
+    assert not model.scale.is_meta
+    model(x[:2])
+
+
+def test_a_model_that_cannot_be_copied_is_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Caching()
+    model.lock = threading.Lock()
+    monkeypatch.setattr(memory, "known_free_bytes", lambda device: 2**24)
+    memory.require_forward_room(model, torch.zeros(8000, 8), "it")
+    assert model.table is None
 
 
 def test_the_estimate_is_a_lower_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,23 +56,35 @@ def require_forward_room(model: nn.Module, batch: Any, description: str) -> None
     A lower bound of what a pass takes, from one on the meta device, as far as that goes: a forward that looks at values
     ends it there. What is wrong with the model or the batch is said where it is run with values.
     """
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
+    device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
     free = None if device.type == "meta" else known_free_bytes(device)
     if free is None or sum(leaf.numel() * leaf.element_size() for leaf in leaves) < SMALL_BATCH:
         return
     largest = _Largest()
-    without_values = {name: tensor.to("meta") for name, tensor in tensors.items()}
-    moved = pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), batch)
-    with contextlib.suppress(Exception), undisturbed(model), largest:
-        inputs = Inputs.of(model, moved)
-        torch.func.functional_call(model, without_values, inputs.args, inputs.kwargs)
+    with contextlib.suppress(Exception):
+        twin = _without_values(model)
+        inputs = Inputs.of(twin, pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), batch))
+        with undisturbed(twin), largest:
+            twin(*inputs.args, **inputs.kwargs)
     if largest.bytes > free:
         raise InputError(
             f"{description} needs {largest.bytes / GIB:.1f} GiB for {largest.operation} at these inputs, and "
             f"{device.type} has {free / GIB:.1f} GiB free; take fewer samples, or a smaller --input-shape"
         )
+
+
+def _without_values(model: nn.Module) -> nn.Module:
+    """A copy on the meta device. A forward may keep what it computes (a table of positions, made at the first pass): in
+    the model itself that would be a table without values, for good."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for tensor in pytree.tree_leaves(vars(module)):
+            if isinstance(tensor, nn.Parameter):
+                memo[id(tensor)] = nn.Parameter(tensor.detach().to("meta"), requires_grad=tensor.requires_grad)
+            elif isinstance(tensor, Tensor):
+                memo[id(tensor)] = tensor.detach().to("meta")
+    return copy.deepcopy(model, memo)
 
 
 def on_meta_device(model: nn.Module) -> bool:
