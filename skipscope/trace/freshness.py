@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,17 +66,35 @@ class WeightsSeen:
         """Of a copy of the model; one that had changed before stays so."""
         changed = self.changed(thoroughly=True)
         twin = WeightsSeen(copy.deepcopy(self.model, memo), self.names)
-        twin._entries = twin._entries if changed is None else [f"{entry} before" for entry in twin._entries]
+        twin._entries = twin._entries if changed is None else [None] * len(twin._entries)
         return twin
 
-    def _probed(self) -> list[str]:
-        """The middle entry of each weight, as text, in which NaN equals NaN."""
-        probed = []
-        for _, home, own, *_ in self._seen:
-            value = home[own].detach()
-            held = value.numel() and not value.is_meta
-            probed.append(str(value[tuple(size // 2 for size in value.shape)].item()) if held else "")
-        return probed
+    def _probed(self) -> list[bytes | None]:
+        """The middle entry of each weight as bytes, in which NaN equals NaN; of an empty one none."""
+        return _read([_middle(home[own].detach()) for _, home, own, *_ in self._seen])
+
+
+def _middle(value: Tensor) -> Tensor:
+    """The bytes of the middle entry; of a weight without entries none."""
+    if not value.numel() or value.is_meta:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    middle = value[tuple(size // 2 for size in value.shape)]
+    if middle.is_quantized:  # its bytes cannot be looked at
+        middle = torch.tensor(middle.item(), device="cpu")
+    return middle.resolve_conj().resolve_neg().reshape(1).view(torch.uint8)
+
+
+def _read(entries: Sequence[Tensor]) -> list[bytes | None]:
+    """The values, with one transfer from each device: each waits for all that the device has still to do."""
+    by_device: dict[torch.device, list[int]] = {}
+    for index, entry in enumerate(entries):
+        by_device.setdefault(entry.device, []).append(index)
+    found: list[bytes | None] = [None] * len(entries)
+    for indices in by_device.values():
+        read = iter(torch.cat([entries[index] for index in indices]).tolist())
+        for index in indices:
+            found[index] = bytes(next(read) for _ in range(len(entries[index])))
+    return found
 
 
 def while_fresh(function: Callable[[Tensor], Tensor], seen: WeightsSeen) -> Callable[[Tensor], Tensor]:

@@ -22,9 +22,13 @@ class GraphPoint(Point):
     """States and contexts at one batch; what was not kept is computed again when it is asked for."""
 
     def __init__(
-        self, structure: Structure, inputs: Values, units: Sequence[GraphUnit], known: Values | None = None
+        self,
+        structure: Structure,
+        inputs: Values,
+        units: Sequence[GraphUnit],
+        known: tuple[Values, WeightsSeen] | None = None,
     ) -> None:
-        """known: values that need not be computed."""
+        """known: values that need not be computed, and the weights that they were computed with."""
         self.structure, self.program = structure, structure.program
         program = self.program
         self.batch = program.batch_of(inputs)
@@ -32,8 +36,12 @@ class GraphPoint(Point):
         self.units: Sequence[GraphUnit] = units
         kept = {node for unit in units for node in (unit.entry, unit.end, unit.exit, *unit.piece.context)}
         kept |= {leaf for leaf in program.outputs if isinstance(leaf, fx.Node)}
-        self.seen = WeightsSeen(program.model, (name for node, name in program.weights.items() if node.users))
-        self._values = self._computed(kept) if known is None else {**inputs, **known}
+        if known is None:
+            self.seen = WeightsSeen(program.model, (name for node, name in program.weights.items() if node.users))
+            self._values = self._computed(kept)
+        else:
+            values, self.seen = known
+            self._values = {**inputs, **values}
 
     def entry(self, unit: GraphUnit) -> Tensor:  # type: ignore[override]
         return self.value(unit.entry)
@@ -72,7 +80,7 @@ class GraphPoint(Point):
         # Taken out of the values that are there, not computed again: another batch size rounds in another way.
         inputs = {node: some(node, value) for node, value in self._inputs.items()}
         known = {node: some(node, value) for node, value in self._values.items() if not self.program.folds_batch(node)}
-        return GraphPoint(self.structure, inputs, self.units, known)
+        return GraphPoint(self.structure, inputs, self.units, (known, self.seen))
 
     def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
         self.seen.check(thoroughly=True)

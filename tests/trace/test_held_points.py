@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.trace.freshness import WeightsSeen
 from tests.trace.nets import D, Residual, mlp
 
 Change = Callable[[nn.Module], None]
@@ -141,3 +143,56 @@ def test_measuring_does_not_count_as_a_change() -> None:
         J.rmatmat(torch.randn(4, D, 1))
         point.gradients(lambda output: output.sum())
         assert len(point.states) == 3
+
+
+def test_weights_of_all_types_are_read_with_one_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Module()
+    values = {
+        "single": torch.randn(3, 4),
+        "narrow": torch.randn(5).bfloat16(),
+        "count": torch.tensor(2**60 + 1),
+        "mask": torch.tensor([True, False, True]),
+        "wave": torch.randn(3, dtype=torch.complex64).conj(),
+        "nothing": torch.empty(0, 3),
+        "nan": torch.tensor([float("nan")]),
+        "meta": torch.empty(3, device="meta"),
+    }
+    for name, value in values.items():
+        model.register_buffer(name, value)
+    reads: list[int] = []
+    tolist = Tensor.tolist
+    monkeypatch.setattr(Tensor, "tolist", lambda tensor: reads.append(tensor.numel()) or tolist(tensor))
+    monkeypatch.setattr(Tensor, "item", lambda tensor: pytest.fail("one weight was read alone"))
+    seen = WeightsSeen(model, values)
+    assert seen.changed(thoroughly=True) is None
+    assert len(reads) == 2
+    assert copy.deepcopy(seen).changed(thoroughly=True) is None
+    for name, written in {"single": 3.0, "narrow": 3.0, "count": 2**60, "mask": True, "wave": 3j, "nan": 1.0}.items():
+        before = model.get_buffer(name).clone()
+        model.get_buffer(name).data.fill_(written)
+        assert seen.changed(thoroughly=True) == name
+        assert copy.deepcopy(seen).changed(thoroughly=True) is not None
+        model.get_buffer(name).data.copy_(before)
+        assert seen.changed(thoroughly=True) is None
+
+
+def test_a_part_of_a_point_shares_what_it_knows_of_the_weights() -> None:
+    model, x = Net().eval(), torch.randn(4, D)
+    trunk = ss.trace(model, x)
+    point = trunk.at(x)
+    part = point.take([2, 0])
+    assert part is not None
+    assert part.seen is point.seen
+    torch.testing.assert_close(part.entry(trunk[1]), point.entry(trunk[1])[[2, 0]])
+    _step(model)
+    with pytest.raises(ss.InputError, match=REFUSED):
+        part.entry(trunk[1])
+
+
+def test_converted_weights_are_given_up_with_the_point() -> None:
+    model, x = Net().eval(), torch.randn(4, D)
+    trunk = ss.trace(model, x, units=["first", "second"])
+    trunk.span(0, 1).jacobian(x).double().matmat(torch.randn(4, D, 1).double())
+    assert trunk.precision._converted is not None
+    trunk.at(x)
+    assert trunk.precision._converted is None
