@@ -65,6 +65,26 @@ def test_a_forward_that_draws_random_numbers(how: str, units: list[str] | None) 
     ss.trace(Noisy("not at all"), torch.randn(4, D), units=units)
 
 
+class Wavering(nn.Module):
+    """Adds in no fixed order, as some kernels do: each run is off by one of the given relative errors."""
+
+    def __init__(self, errors: list[float]) -> None:
+        super().__init__()
+        self.block, self.errors = Residual(mlp()), iter(errors)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(x) * (1 + next(self.errors, 0.0))
+
+
+@pytest.mark.parametrize("rounding", [2.4e-7, -5e-6])
+def test_one_rounding_is_not_a_random_number(rounding: float) -> None:
+    """The third run may equal the first to the last bit, by chance."""
+    x = torch.randn(4, D)
+    ss.trace(Wavering([0.0, rounding, 0.0]), x, units=["block"])
+    with pytest.raises(ss.InputError, match="draws random numbers"):
+        ss.trace(Wavering([0.0, 100 * rounding, 0.0]), x, units=["block"])
+
+
 @BOTH
 def test_a_model_on_the_meta_device_cannot_be_measured(units: list[str] | None) -> None:
     model, x = small()
