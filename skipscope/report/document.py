@@ -58,13 +58,15 @@ def drawn(figure: Any) -> dict[str, Any]:
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
-    """For each name one that is safe as a file's, no two of them the same."""
+    """For each name one that is safe as a file's, no two of them the same, also where capitals do not count."""
     found: dict[str, str] = {}
+    taken: set[str] = set()
     for name in names:
         base = re.sub(r"[^\w.-]+", "-", name)[:100].strip("-.") or "figure"
         found[name] = next(
-            one for k in range(1, len(found) + 2) if (one := f"{base}-{k}" if k > 1 else base) not in found.values()
+            one for k in range(1, len(taken) + 2) if (one := f"{base}-{k}" if k > 1 else base).casefold() not in taken
         )
+        taken.add(found[name].casefold())
     return found
 
 

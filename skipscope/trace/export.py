@@ -181,7 +181,7 @@ def _quiet() -> Iterator[None]:
 
 def _first_line(error: BaseException | None) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def does_not_run(model: nn.Module, inputs: Inputs, error: Exception) -> InputError:

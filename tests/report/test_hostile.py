@@ -94,6 +94,7 @@ def test_files_of_figures_are_inside_and_told_apart(run: Path) -> None:
         "": "figure-2",
         "a-b": "a-b-3",
     }
+    assert file_names(["A", "a", "a-2", "ß", "SS"]) == {"A": "A", "a": "a-2", "a-2": "a-2-2", "ß": "ß", "SS": "SS-2"}
     assert any("img" in name for name in names)  # of the dataset with the odd name
     record = json.loads((run / "run.json").read_text())
     assert f"data/{FILE}.nc" in record["hashes"]
@@ -126,6 +127,7 @@ def test_a_terminal_obeys_no_name(
 ) -> None:
     assert "\x1b" not in str(ss.load(run))
     assert str(Table("t", ["unit"], [["a\nb"]])).splitlines()[-1] == r"a\nb"
+    assert visible("a\u061cb") == "a\\u061cb"
     assert visible("a\x1b[2J\u202eb\x9b\r\nä\t") == "a\\x1b[2J\\u202eb\\x9b\\r\nä\t"
     odd = tmp_path / "\x1b[2Jrun"
     assert run_command(monkeypatch, "report", odd) == 2

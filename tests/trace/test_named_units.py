@@ -57,6 +57,19 @@ def test_the_message_names_the_operation_and_the_way_out() -> None:
         ss.trace(Branching(), torch.randn(3, D))
 
 
+def test_the_message_of_the_exporter_ends_in_one_period() -> None:
+    class Ended(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.compiler.is_compiling():
+                raise RuntimeError("This is not supported.")
+            return x * 1.0
+
+    with pytest.raises(ss.TraceError) as caught:
+        ss.trace(Ended(), torch.randn(3, D))
+    assert "This is not supported (at" in str(caught.value)
+    assert ".." not in str(caught.value).replace("...", "")
+
+
 def test_named_modules_are_taken_apart_where_they_can_be() -> None:
     torch.manual_seed(0)
     model, x = Branching().double().eval(), torch.randn(3, D, dtype=torch.float64)
