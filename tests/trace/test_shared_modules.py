@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.data.dataset import Images
 from skipscope.models import memory, resolve
+from skipscope.training import History
+from skipscope.training.trackers import Tracker
 
 WIDTH = 6
 
@@ -76,7 +79,15 @@ def _traced(model: nn.Module, x: Tensor) -> None:
     ss.singular_values(ss.trace(model, x)[1].jacobian(x).double())
 
 
-@pytest.mark.parametrize("use", [_check, _hessian, _curvature, _room, _named_span, _named_unit, _traced])
+def _tracked(model: nn.Module, x: Tensor) -> None:
+    split = Images(x, torch.arange(len(x)) % WIDTH)
+    Tracker(None, split, what=["activations"], batches=1, batch=4)(model, 0, History())
+
+
+USES = [_check, _hessian, _curvature, _room, _named_span, _named_unit, _traced, _tracked]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_every_weight_is_where_it_was(use: Callable[[nn.Module, Tensor], None]) -> None:
     torch.manual_seed(0)
     model, x = Shared(), torch.randn(4, WIDTH)
