@@ -17,3 +17,8 @@ class InputError(SkipscopeError):
 
 class TraceError(SkipscopeError):
     """A model cannot be traced, or a trunk has no such piece."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, in one line."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:200]

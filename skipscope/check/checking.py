@@ -17,6 +17,9 @@ from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import Measured, measured
 from skipscope.check.units import NoUnitsError, unit_spectra
 from skipscope.report.table import number
+from skipscope.trace.inputs import Inputs
+from skipscope.trace.tracing import own_output
+from skipscope.trace.undisturbed import unwrapped
 
 if TYPE_CHECKING:
     import xarray
@@ -37,6 +40,7 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> For
     are followed back. units: look at the spectra of the residual units as well, on a copy of the model whose graph is
     exported, which takes seconds where it is large; no rule needs them, remedies that change branches or add skips do.
     """
+    _refuse_what_is_no_function(model, x)
     found = measured(model, x, seed)
     spectra, left_out, without_units = _units(model, x, seed, found) if units else (None, "", False)
     origin = origin_of_not_finite(model, x) if found.not_finite else None
@@ -60,6 +64,15 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> For
         else tuple(diagnoses(model, x, () if spectra is None else branch_ends(spectra))),
         trials=tried,
     )
+
+
+def _refuse_what_is_no_function(model: nn.Module, x: Any) -> None:
+    """A forward that draws random numbers in evaluation mode, or that has no values."""
+    model = unwrapped(model)
+    inputs = Inputs.of(model, x)
+    inputs.check_values(model)
+    inputs.check_device(model)
+    own_output(model, inputs)
 
 
 def _findings(

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from skipscope.errors import InputError
+from skipscope.errors import InputError, first_line
 from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import OUTPUT, modules_with_weights
 from skipscope.trace.export import does_not_run
@@ -152,7 +152,12 @@ def _without_gradient(
     if not names:
         return []
     ones = [torch.ones_like(leaf) for leaf in leaving]
-    found = torch.autograd.grad(leaving, [weights[n] for n in names], ones, retain_graph=True, allow_unused=True)
+    try:
+        found = torch.autograd.grad(leaving, [weights[n] for n in names], ones, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        raise InputError(f"the model cannot be differentiated, so it cannot be trained: {first_line(error)}") from error
     reached = {name for name, gradient in zip(names, found, strict=True) if gradient is not None}
     return [path or "input" for path, each in owned.items() if each and reached.isdisjoint(each)]
 

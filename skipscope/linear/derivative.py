@@ -19,16 +19,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from skipscope.errors import SkipscopeError
+from skipscope.errors import SkipscopeError, first_line
 from skipscope.linear.layout import flatten, unflatten
 from skipscope.linear.memory import SHARE, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring
 
 Function = Callable[[Tensor], Tensor]
+Result = TypeVar("Result")
 MOST_ROWS = 4096
 
 
@@ -144,8 +146,8 @@ class Routes:
     pull: str = next(iter(PULLS))
 
 
-def attempt(product: Callable[[], Tensor]) -> Tensor | str:
-    """A product, or why this route does not give it."""
+def attempt(product: Callable[[], Result]) -> Result | str:
+    """What a function gives, or why PyTorch does not give it: an operation may lack the derivative that it needs."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")  # batching what cannot be batched
@@ -155,4 +157,4 @@ def attempt(product: Callable[[], Tensor]) -> Tensor | str:
     except Exception as error:  # whatever an operation says of a derivative that it does not have: there are others
         if out_of_memory(error):
             raise
-        return (str(error).strip() or type(error).__name__).split("\n")[0][:200]
+        return first_line(error)

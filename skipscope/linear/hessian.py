@@ -32,7 +32,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from skipscope.errors import InputError
+from skipscope.errors import InputError, first_line
 from skipscope.linear.derivative import attempt
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
@@ -48,6 +48,7 @@ Function = Callable[[Tensor], Tensor]  # the loss of a batch at the flattened pa
 FORWARD = "forward over reverse"
 BACKWARD = "double backward, vector by vector"
 NARROW = 2  # vectors for which the set-up of forward mode costs more than it saves
+REPEATABLE = 1e-4  # relative: kernels that add in no fixed order give other roundings, random numbers other losses
 GRAPHS = 4  # graphs of the gradient's size that a vector needs at its peak
 SYMMETRIC = {torch.float32: 1e-3, torch.float64: 1e-6}  # of <w, H v> - <v, H w>, relative to unrelated vectors' size
 
@@ -178,11 +179,16 @@ class Hessian(Operator):
                         raise
                     raise InputError(
                         f"{type(self.model).__name__} or its loss cannot be evaluated in {self.dtype} "
-                        f"({_first_line(error)}); give the model's own type as dtype="
+                        f"({first_line(error)}); give the model's own type as dtype="
                     ) from error
                 self._check_loss(value, number)
+                if number == 0:
+                    self._check_repeatable(function, value)
                 share = count if self.reduction == "mean" else 1
-                gradients += share * torch.autograd.grad(value, theta)[0]
+                gradient = attempt(partial(torch.autograd.grad, value, theta))
+                if isinstance(gradient, str):
+                    raise InputError(f"{self.name}: the loss cannot be differentiated ({gradient})")
+                gradients += share * gradient[0]
                 losses.append(share * value.item())
                 counts.append(count)
                 graph = max(graph, graph_of_batch.bytes)
@@ -203,6 +209,18 @@ class Hessian(Operator):
         parts = self.samples if self.reduction == "mean" else 1
         self.loss, self.gradient = sum(losses) / parts, gradients / parts
         self.bytes_per_vector = GRAPHS * (graph + theta.numel() * theta.element_size())
+
+    def _check_repeatable(self, function: Function, value: Tensor) -> None:
+        """A model that draws random numbers in evaluation mode has another loss, and another Hessian, in every pass."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of("another draw", 0))
+            again = function(self.theta).item()
+        if not math.isclose(again, value.item(), rel_tol=REPEATABLE):
+            raise InputError(
+                f"two passes over batch 0 gave the losses {value.item():g} and {again:g}: the model or the loss draws "
+                "random numbers in evaluation mode too (dropout called with training=True, torch.rand); make it "
+                "deterministic"
+            )
 
     def _check_loss(self, value: Any, number: int) -> None:
         if not isinstance(value, Tensor) or value.dim() > 0:
@@ -397,7 +415,3 @@ def _described(thing: Any) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:200]

@@ -57,6 +57,7 @@ from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.running_statistics import never_seen
+from skipscope.trace.tracing import own_output
 from skipscope.trace.undisturbed import unwrapped
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def conditioning(
     gradients = targets is not None or loss is not None
     if not (weights or states or gradients):
         raise InputError("conditioning: expected weights=True, states=True or targets, got none of them")
+    if any(weight.is_meta for weight in model.parameters()):
+        raise InputError("conditioning: the weights are on the meta device, which holds no values; load them first")
     found = _weights(model, chosen) if weights else {}
     measured = {name: condition for name, condition in found.items() if condition is not None}
     left_out = [name for name, condition in found.items() if condition is None]
@@ -110,8 +113,10 @@ def conditioning(
     passed = Passed(chosen, states)
     if states or gradients:
         inputs = Inputs.of(model, x, batch_axis)
+        inputs.check_values(model)
         inputs.check_device(model)
         whole, inputs, notes = in_full_precision(model, inputs)
+        own_output(whole, inputs)  # refuses what is no function of its input
         exact = all(tensor.dtype == torch.float64 for tensor in inputs.tensors() if tensor.is_floating_point())
         attributes["state_precision"] = "float64" if exact and attributes["dtype"] == "float64" else "float32"
         notes = [*([] if training else never_seen(whole)), *notes]

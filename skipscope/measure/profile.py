@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear.derivative import attempt
 from skipscope.measure.selection import Units, chosen_units, labels, point_of
 from skipscope.measure.states import (
     along_random_direction,
@@ -60,7 +61,10 @@ def profile(
         raise InputError(f"probes={probes}: at least 2 are needed for an error estimate")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
     generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
-    gradients = point.gradients(loss or along_random_direction(point.batch, generator))
+    gradients = attempt(lambda: point.gradients(loss or along_random_direction(point.batch, generator)))
+    gradient = "of the given loss" if loss else "of the output along a random direction of about unit length"
+    if isinstance(gradients, str):  # an operation somewhere has no derivative: the units that have one are measured
+        gradient, gradients = f"not measured: {gradients}", [None] * len(trunk.units)
     rows = [_unit(unit, point, gradients[unit.index], probes, seed) for unit in chosen]
     columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
     data = {key: (("unit", "sample") if array.ndim == 2 else ("unit",), array) for key, array in columns.items()}
@@ -70,7 +74,7 @@ def profile(
         attrs={
             "measure": "profile",
             "mode": "eval",
-            "gradient": "of the given loss" if loss else "of the output along a random direction of about unit length",
+            "gradient": gradient,
             "probes": probes,
             "seed": seed,
             "replay_error": float("nan") if trunk.replay_error is None else trunk.replay_error,

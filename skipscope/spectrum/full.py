@@ -19,7 +19,8 @@ float64 are known to that number.
 
 Counts. `zeros` are values up to `tolerance`, `ones` values within 1e-7 of 1. A count that the bounds cannot decide is
 NaN: zeros where the tolerance is above 1e-3 of s1, ones where a value may be one or not. The gram and law routes give
-way to the svd where they leave such a doubt, or could take a value near 1 for a zero.
+way to the svd where they leave such a doubt, and where they see zeros that are not proved: squares cannot tell a value
+below 1e-7 of s1 from zero, at whatever scale.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from skipscope.spectrum.scale import scaled, upper
 ROUTES = ("law", "gram", "svd")
 C = 10.0
 ONE = 1e-7  # a value this close to 1 counts as one (if its bound allows to tell)
-TELLING = 1e-3  # of s1, or of 1: a larger tolerance at zero tells nothing about a rank
+TELLING = 1e-3  # of s1: a larger tolerance at zero tells nothing about a rank
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
 
 
@@ -136,7 +137,7 @@ class Values:
             return True
         tolerance = self.tolerance(size)
         zeros = self.values <= tolerance
-        told = bool(tolerance <= TELLING) or int(zeros.sum()) <= self.zeros
+        told = int(zeros.sum()) <= self.zeros  # below the bound of squares there may be values that are not zero
         counted = not _ones(self.values[None], self.bound[None]).isnan().any()
         return told and counted and bool(self.bound.max() <= accuracy * self.values[0])
 

@@ -2,8 +2,9 @@
 
 A point holds states; a unit reads its weights from the model each time it runs. After a step of training the two belong
 to different networks, and a Jacobian of the one at the states of the other is of neither. Torch counts the writes to a
-tensor (`_version`), so the question costs a comparison of numbers for each weight. Writes through `.data` are not
-counted: of each weight one entry is compared too, where that is asked for once and not at each product.
+tensor (`_version`), but not those of fused optimizers, of batch norms or through `.data`: so of each weight the middle
+entry is compared too. The question costs a comparison of numbers for each weight and one transfer from each device, and
+is asked at every product.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class WeightsSeen:
         owners = {path: model.get_submodule(path) for path in {name.rpartition(".")[0] for name in self.names}}
         self._owners = [(path.split(".") if path else [], owner) for path, owner in owners.items()]
         self._seen = [self._one(name, owners[name.rpartition(".")[0]]) for name in self.names]
-        self._entries = self._probed()
+        # Views of the weights' own memory, where bytes can be viewed, so that they show what is written later.
+        self._middles = [None if _is_odd(home[own]) else _middle(home[own]) for _, home, own, *_ in self._seen]
+        self._entries: list[bytes | None] = [*self._probed()]
 
     @staticmethod
     def _one(name: str, owner: nn.Module) -> tuple[str, Mapping[str, Any], str, Any, int, int]:
@@ -37,7 +40,7 @@ class WeightsSeen:
         assert value is not None, "names are those of weights that are there"
         return name, home, own, weakref.ref(value), version_of(value), _pointer(value)
 
-    def changed(self, *, thoroughly: bool = False) -> str | None:
+    def changed(self) -> str | None:
         """The name of the first weight or module that is not as it was; None if all are."""
         for path, owner in self._owners:
             module: Any = self.model
@@ -49,14 +52,13 @@ class WeightsSeen:
             value = home.get(own)
             if value is None or value is not reference() or version_of(value) != version or _pointer(value) != pointer:
                 return name
-        if thoroughly:
-            for name, then, now in zip(self.names, self._entries, self._probed(), strict=True):
-                if then != now:
-                    return name
-        return None
+        now = self._probed()
+        return next(
+            (name for name, *pair in zip(self.names, self._entries, now, strict=True) if pair[0] != pair[1]), None
+        )
 
-    def check(self, *, thoroughly: bool = False) -> None:
-        if (name := self.changed(thoroughly=thoroughly)) is not None:
+    def check(self) -> None:
+        if (name := self.changed()) is not None:
             raise InputError(
                 f"the weights have changed since this point was computed (first {name}): its states belong to the old "
                 "ones; call trunk.at(x) again and use the new point"
@@ -64,42 +66,49 @@ class WeightsSeen:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WeightsSeen:
         """Of a copy of the model; one that had changed before stays so."""
-        changed = self.changed(thoroughly=True)
+        changed = self.changed()
         twin = WeightsSeen(copy.deepcopy(self.model, memo), self.names)
         twin._entries = twin._entries if changed is None else [None] * len(twin._entries)
         return twin
 
-    def _probed(self) -> list[bytes | None]:
+    def _probed(self) -> list[bytes]:
         """The middle entry of each weight as bytes, in which NaN equals NaN; of an empty one none."""
-        return _read([_middle(home[own].detach()) for _, home, own, *_ in self._seen])
+        pairs = zip(self._middles, self._seen, strict=True)
+        return _read([_middle(home[own]) if view is None else view for view, (_, home, own, *_) in pairs])
+
+
+def _is_odd(value: Tensor) -> bool:
+    """Is what the memory holds not the number itself?"""
+    return value.is_quantized or value.is_conj() or value.is_neg()
 
 
 def _middle(value: Tensor) -> Tensor:
     """The bytes of the middle entry; of a weight without entries none."""
     if not value.numel() or value.is_meta:
         return torch.empty(0, dtype=torch.uint8, device="cpu")
-    middle = value[tuple(size // 2 for size in value.shape)]
+    middle = value.detach()[tuple(size // 2 for size in value.shape)]
     if middle.is_quantized:  # its bytes cannot be looked at
         middle = torch.tensor(middle.item(), device="cpu")
     return middle.resolve_conj().resolve_neg().reshape(1).view(torch.uint8)
 
 
-def _read(entries: Sequence[Tensor]) -> list[bytes | None]:
+def _read(entries: Sequence[Tensor]) -> list[bytes]:
     """The values, with one transfer from each device: each waits for all that the device has still to do."""
     by_device: dict[torch.device, list[int]] = {}
     for index, entry in enumerate(entries):
         by_device.setdefault(entry.device, []).append(index)
-    found: list[bytes | None] = [None] * len(entries)
+    found = [b""] * len(entries)
     for indices in by_device.values():
-        read = iter(torch.cat([entries[index] for index in indices]).tolist())
+        read, start = bytes(torch.cat([entries[index] for index in indices]).tolist()), 0
         for index in indices:
-            found[index] = bytes(next(read) for _ in range(len(entries[index])))
+            stop = start + len(entries[index])
+            found[index], start = read[start:stop], stop
     return found
 
 
 def while_fresh(function: Callable[[Tensor], Tensor], seen: WeightsSeen) -> Callable[[Tensor], Tensor]:
     """The same function, refused once the weights have changed, also in a derivative that was recorded before."""
-    seen.check(thoroughly=True)
+    seen.check()
 
     def checked(state: Tensor) -> Tensor:
         seen.check()

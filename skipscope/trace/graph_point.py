@@ -70,7 +70,7 @@ class GraphPoint(Point):
         """The same point for some of the samples."""
         if self.program.batch_symbol is None:
             return None  # the graph holds for the traced batch alone
-        self.seen.check(thoroughly=True)
+        self.seen.check()
         index = torch.as_tensor(list(samples), device="cpu")
 
         def some(node: fx.Node, value: Any) -> Any:
@@ -83,7 +83,7 @@ class GraphPoint(Point):
         return GraphPoint(self.structure, inputs, self.units, (known, self.seen))
 
     def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
-        self.seen.check(thoroughly=True)
+        self.seen.check()
         values = {node: self._leaf(node, value) for node, value in self._inputs.items()}
         with torch.enable_grad(), measuring():
             for node in self.program.nodes:

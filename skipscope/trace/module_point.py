@@ -75,7 +75,7 @@ class ModulePoint(Point):
         return None
 
     def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
-        self.seen.check(thoroughly=True)
+        self.seen.check()
         return self.trunk.gradients(self, scalar)
 
     def first_not_finite(self) -> str:

@@ -65,6 +65,8 @@ def own_output(model: nn.Module, inputs: Inputs) -> Any:
         if not error:
             return first
         again = relative_error(call_untouched(model, inputs, 0), first)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
     except Exception as own:  # whatever the user's forward raises
         raise does_not_run(model, inputs, own) from own
     # Kernels that add in no fixed order differ a little, and on average as much when the random numbers are the same;

@@ -88,11 +88,18 @@ def test_two_hundred_random_operators_stay_inside_their_bounds(seed: int, m: int
 
 
 def test_accuracy_decides_the_route() -> None:
-    matrix = ss.Dense(with_values(10.0 ** -torch.arange(0, 12, dtype=torch.float64), 12, 12, 0))
+    matrix = ss.Dense(with_values(10.0 ** -torch.arange(0, 6, dtype=torch.float64), 6, 6, 0))
     assert ss.singular_values(matrix).routes == ("gram",)
-    tight = ss.singular_values(matrix, accuracy=1e-12)
-    assert tight.routes == ("svd",)
-    assert tight.rank.tolist() == [12]
+    assert ss.singular_values(matrix, accuracy=1e-12).routes == ("svd",)
+
+
+@pytest.mark.parametrize("scale", [1e9, 1.0, 1e-9, 1e-200])
+def test_zeros_are_counted_by_a_route_that_can_tell_them(scale: float) -> None:
+    """Squares take 1e-9 beside 1 for zero, and not only where the values are near 1."""
+    for values in (torch.cat([torch.ones(1), 1e-9 * torch.linspace(1, 2, 19)]), 10.0 ** -torch.arange(0.0, 12)):
+        found = ss.singular_values(ss.Dense(scale * with_values(values.double(), len(values), len(values), 0)))
+        assert found.routes == ("svd",)
+        assert (found.rank.tolist(), found.zeros.tolist()) == ([len(values)], [0])
 
 
 class Block(nn.Module):
