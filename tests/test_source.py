@@ -660,3 +660,13 @@ def test_a_file_without_tensors_is_explained(tmp_path: Path) -> None:
 def test_a_missing_file_is_noticed_before_the_model_is_built(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no weights file"):
         resolve("hf:llama", weights=tmp_path / "none.safetensors")
+
+
+def test_an_example_in_another_precision_than_the_weights_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "doubled.py"
+    file.write_text("import torch\ndef make():\n    return torch.nn.Linear(4, 4), torch.randn(3, 4).double()\n")
+    with pytest.raises(InputError, match=r"its example is float64, its weights are float32; .*--dtype"):
+        resolve(f"{file}:make")
+    source = resolve(f"{file}:make", dtype="float64")
+    assert isinstance(source.batch, Tensor)
+    assert source.batch.dtype == next(source.model.parameters()).dtype == torch.float64

@@ -117,6 +117,8 @@ def resolve(
         if recipe.again is None or input_shape is not None:
             return source._holding(batch)
         _require_values(batch, source)
+        if kind is None:
+            _require_precision(batch, source)
         own = Sized(batch, EXAMPLE) if samples is None else sized(batch, samples, recipe.again)
     return dataclasses.replace(source.with_batch(own.batch), inputs=own.words, lacking=own.lacking)
 
@@ -169,6 +171,18 @@ def _require_values(batch: Batch, source: Source) -> None:
             raise InputError(
                 f"{source.description}: its example is on the meta device and has no values; make it on cpu"
             )
+
+
+def _require_precision(batch: Batch, source: Source) -> None:
+    """A user's own example in another precision than the weights would not run in the user's own code either."""
+    weights = {t.dtype for t in source.model.parameters() if t.is_floating_point()}
+    example = {t.dtype for t in pytree.tree_leaves(batch) if isinstance(t, Tensor) and t.is_floating_point()}
+    if weights and example - weights:
+        names = (", ".join(sorted(str(t).removeprefix("torch.") for t in some)) for some in (example, weights))
+        raise InputError(
+            f"{source.description}: its example is {next(names)}, its weights are {next(names)}; convert one of them, "
+            "or name the precision for both with --dtype"
+        )
 
 
 def _moved(batch: Batch, model: nn.Module) -> Batch:
