@@ -62,6 +62,7 @@ def test_moments_are_exact_where_all_signs_are_there(rows: int, columns: int) ->
     assert found["spread"] == pytest.approx(spread, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_units_agree_with_dense_jacobians() -> None:
     model, x = residual(3), normal(SAMPLES, N)
     found = unit_spectra(model, x)

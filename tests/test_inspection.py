@@ -57,6 +57,7 @@ def test_all_there_is_comes_out(result: Result) -> None:
         result["curvature"]
 
 
+@pytest.mark.slow
 def test_spectra_that_were_joined_are_those_of_one_measurement() -> None:
     torch.manual_seed(1)
     model, x = build("resnet14-digits-n8"), torch.randn(2, 1, 8, 8)

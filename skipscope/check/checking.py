@@ -40,8 +40,8 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> For
     are followed back. units: look at the spectra of the residual units as well, on a copy of the model whose graph is
     exported, which takes seconds where it is large; no rule needs them, remedies that change branches or add skips do.
     """
-    _refuse_what_is_no_function(model, x)
     found = measured(model, x, seed)
+    _refuse_what_is_no_function(model, x)
     spectra, left_out, without_units = _units(model, x, seed, found) if units else (None, "", False)
     origin = origin_of_not_finite(model, x) if found.not_finite else None
     broken = broken_in(found)

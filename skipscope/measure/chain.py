@@ -48,8 +48,9 @@ def chain_profile(
         scalar = along_random_direction(state.shape[0], generator)(head(passed[-1]))
         gradients = torch.autograd.grad(scalar, passed)
     rows = []
-    for (name, block), entry, gradient in zip(blocks.items(), passed, gradients, strict=False):
-        square, error = mean_square(Jacobian(block, entry, name=name), probes, generator)
+    for index, ((name, block), entry, gradient) in enumerate(zip(blocks.items(), passed, gradients, strict=False)):
+        own = torch.Generator().manual_seed(seed_of("probes", seed, index))  # as `profile` draws them for a unit
+        square, error = mean_square(Jacobian(block, entry, name=name), probes, own)
         rows.append(
             {
                 "state_rms": rms(by_sample(entry, 0)),

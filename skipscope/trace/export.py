@@ -236,7 +236,8 @@ def call_untouched(model: nn.Module, inputs: Inputs, seed: int | None = None) ->
     with undisturbed(model):
         if seed is not None:
             torch.manual_seed(seed)
-        return model(*inputs.args, **inputs.kwargs)
+        own = inputs.map(Tensor.clone)  # a model may write into its input
+        return model(*own.args, **own.kwargs)
 
 
 def _user_line(error: Exception) -> str:

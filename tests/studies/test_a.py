@@ -442,6 +442,7 @@ def named_after(study: Study) -> set[str]:
     return {claim.id for claim in CLAIMS if claim.study == study.id}
 
 
+@pytest.mark.slow
 def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     make = trainings._make

@@ -130,14 +130,14 @@ FAMILIES: dict[str, Family] = {
     "wide_resnet50_2": Family(
         torchvision("wide_resnet50_2"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, slow=True
     ),
-    "mobilenet_v2": Family(torchvision("mobilenet_v2"), images(32), {"identity": 10}, tails={"": 10}),
+    "mobilenet_v2": Family(torchvision("mobilenet_v2"), images(32), {"identity": 10}, tails={"": 10}, slow=True),
     "efficientnet_b0": Family(torchvision("efficientnet_b0"), images(32), {"identity": 9}, tails={"": 9}),
     "regnet_y_400mf": Family(
         torchvision("regnet_y_400mf"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, slow=True
     ),
     "convnext_tiny": Family(torchvision("convnext_tiny"), images(32), {"identity": 18}, tails={"": 18}),
     "vit_b_16": Family(torchvision("vit_b_16", image_size=32), images(32), {"identity": 24}, tails={"": 24}, slow=True),
-    "swin_t": Family(torchvision("swin_t"), images(32), {"identity": 24}, tails={"": 24}),
+    "swin_t": Family(torchvision("swin_t"), images(32), {"identity": 24}, tails={"": 24}, slow=True),
     "densenet121": Family(torchvision("densenet121"), images(32), {}, left_out={"concatenation": 58}, slow=True),
     "googlenet": Family(
         torchvision("googlenet", init_weights=False, aux_logits=False),
