@@ -233,6 +233,8 @@ def test_a_flipped_bit_is_never_another_network(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"not a whole checkpoint|expected format") as caught:
             State.read(path)
         assert "delete it to train again" in str(caught.value) or "format" in str(caught.value), place
+    changed = whole[:-1] + bytes([whole[-1] ^ 1])  # in a weight
+    path.write_bytes(changed)
     with pytest.raises(InputError, match="changed after it was written"):
         whole_run(path)
     assert path.read_bytes() == changed  # left for the user to decide about
