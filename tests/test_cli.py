@@ -261,6 +261,7 @@ def test_the_installed_command_answers() -> None:
     assert "units" in run.stdout
 
 
+@pytest.mark.slow
 def test_units_of_a_model_that_cannot_be_exported_are_named(command: Command, tmp_path: Path) -> None:
     (tmp_path / "adaptive.py").write_text(
         """

@@ -72,6 +72,7 @@ def test_spectra_that_were_joined_are_those_of_one_measurement() -> None:
             numpy.testing.assert_allclose(found[name], together[name], rtol=1e-9, atol=1e-9, err_msg=str(name))
 
 
+@pytest.mark.slow
 def test_it_is_saved_read_again_and_drawn(result: Result, tmp_path: Path) -> None:
     path = result.report(tmp_path / "run")
     text = path.read_text()
@@ -90,6 +91,7 @@ def test_it_is_saved_read_again_and_drawn(result: Result, tmp_path: Path) -> Non
         result.report()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_left_out_with_the_reason_and_its_largest_values_are_there() -> None:
     torch.manual_seed(0)
     result = ss.inspect(Wide(), torch.randn(2, 8), budget="60s")
@@ -168,6 +170,7 @@ def test_estimates_follow_what_the_last_piece_took(monkeypatch: pytest.MonkeyPat
     assert "about 1 s" in next(iter(left_out.values()))
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_run_folder_with_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

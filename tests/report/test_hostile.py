@@ -209,6 +209,7 @@ def test_a_csv_file_holds_no_formula(browser: Any, run: Path) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_two_hostile_runs_side_by_side(run: Path, tmp_path: Path) -> None:
     text = write_page([run, run], tmp_path / "both.html").read_text()
     assert f"<script>{CODE}" not in text

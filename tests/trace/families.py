@@ -131,7 +131,7 @@ FAMILIES: dict[str, Family] = {
         torchvision("wide_resnet50_2"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, slow=True
     ),
     "mobilenet_v2": Family(torchvision("mobilenet_v2"), images(32), {"identity": 10}, tails={"": 10}, slow=True),
-    "efficientnet_b0": Family(torchvision("efficientnet_b0"), images(32), {"identity": 9}, tails={"": 9}),
+    "efficientnet_b0": Family(torchvision("efficientnet_b0"), images(32), {"identity": 9}, tails={"": 9}, slow=True),
     "regnet_y_400mf": Family(
         torchvision("regnet_y_400mf"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, slow=True
     ),
