@@ -20,6 +20,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.derivative import PULLS, PUSHES, Derivative, Routes, attempt
+from skipscope.linear.layout import by_sample
 from skipscope.numerics import seed_of
 
 # Of |<J v, u> - <v, J^T u>|, relative to its size for unrelated vectors, |J v| |u| / sqrt(m).
@@ -86,15 +87,11 @@ def _along(half: Tensor, axis: int, like: Tensor) -> Tensor:
     return half.to(like).reshape(shape)
 
 
-def _by_sample(tensor: Tensor, axis: int) -> Tensor:
-    return tensor.detach().movedim(axis, 0).flatten(1).double()
-
-
 def _disagreement(derivative: Derivative, ahead: Tensor, u: Tensor, v: Tensor, back: Tensor) -> float:
     """The largest over the samples."""
     lost = torch.finfo(ahead.dtype).tiny * (u.numel() * v.numel()) ** 0.5  # in numbers below the smallest normal one
-    ahead, u = (_by_sample(tensor, derivative.exit_axis) for tensor in (ahead, u))
-    back, v = (_by_sample(tensor, derivative.axis) for tensor in (back, v))
+    ahead, u = (by_sample(tensor, derivative.exit_axis) for tensor in (ahead, u))
+    back, v = (by_sample(tensor, derivative.axis) for tensor in (back, v))
     difference = ((ahead * u).sum(1) - (back * v).sum(1)).abs() - lost  # B
     # What an inner product of unrelated vectors comes to, seen from either side.
     size = torch.maximum(_size(ahead, u), _size(back, v)).clamp_min(torch.finfo(torch.float64).tiny)

@@ -28,6 +28,7 @@ from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator, Product
 from skipscope.linear.positions import restricted
 from skipscope.numerics import measuring
+from skipscope.trace.inputs import in_own_memory
 from skipscope.trace.trunk import Function, Point, Span, Unit
 
 
@@ -51,7 +52,7 @@ class Jacobian(Operator):
         where: names the first module with a value that is not finite, for the error message. source: the span and the
         point that this is the Jacobian of, from which more may be known of its spectrum. routes: how products are
         taken, where that was found out before, with another form of the same Jacobian."""
-        self.function, self.state, self.axis, self.name = function, _own_memory(state.detach()), axis, name
+        self.function, self.state, self.axis, self.name = function, in_own_memory(state.detach()), axis, name
         self._again, self._where, self.source = again, where, source
         batch = state.shape[axis]
         if not state.numel():
@@ -243,12 +244,6 @@ def _sum_in_state_type(unit: Unit) -> Callable[[Point, torch.dtype | None], Tens
             return unit.skip.bound(point)(entry) + unit.branch.bound(point)(entry)
 
     return argument
-
-
-def _own_memory(state: Tensor) -> Tensor:
-    """A view that shows one number in several places (`expand`) cannot be written to, as some models do."""
-    shared = any(stride == 0 and size > 1 for stride, size in zip(state.stride(), state.shape, strict=True))
-    return state.clone(memory_format=torch.contiguous_format) if shared or state.is_inference() else state
 
 
 def _batch_axis(output: Tensor, batch: int, axis: int) -> int:

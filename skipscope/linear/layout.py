@@ -18,3 +18,8 @@ def flatten(vectors: Tensor, axis: int) -> Tensor:
     """(k, *shape) -> (B, n, k)."""
     moved = vectors.movedim(axis + 1, 1)  # k, B, ...
     return moved.reshape(moved.shape[0], moved.shape[1], -1).permute(1, 2, 0)
+
+
+def by_sample(tensor: Tensor, axis: int) -> Tensor:
+    """A state as one row for each sample: (*shape) -> (B, n), in float64."""
+    return tensor.detach().movedim(axis, 0).flatten(1).double()

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from skipscope.linear.jacobian import Jacobian
+from skipscope.linear.layout import by_sample
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring, seed_of
 
@@ -128,24 +129,20 @@ def _residuals(J: Jacobian, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
         def moved(step: float) -> Tensor:
             """(B, m)"""
-            return _by_sample(J.function(J.state + step * direction).double() - start, exit_axis)
+            return by_sample(J.function(J.state + step * direction).double() - start, exit_axis)
 
-        size = ROUNDING[dtype] * torch.finfo(dtype).eps * _by_sample(start.abs(), exit_axis)  # B, m
+        size = ROUNDING[dtype] * torch.finfo(dtype).eps * by_sample(start.abs(), exit_axis)  # B, m
         short = BEND_STEP[dtype]
         ahead, behind = moved(short), moved(-short)
         length = ahead.abs().maximum(behind.abs()).square().mean(1, keepdim=True).sqrt()
         smooth = (ahead + behind).abs() <= BEND[dtype] * length + size  # B, m
-        predicted = _by_sample(derivative, exit_axis)
+        predicted = by_sample(derivative, exit_axis)
         zeroth, first = [], []
         for step in STEPS:
             change = moved(step)
             zeroth.append((change * smooth).norm(dim=1))
             first.append(((change - step * predicted) * smooth).norm(dim=1))
     return torch.stack(zeroth, 1), torch.stack(first, 1), (size * smooth).norm(dim=1), (~smooth).any(1)
-
-
-def _by_sample(tensor: Tensor, axis: int) -> Tensor:
-    return tensor.movedim(axis, 0).flatten(1)
 
 
 def _judged(zeroth: Tensor, first: Tensor, floor: float, bent: bool) -> tuple[str, float]:

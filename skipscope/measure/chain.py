@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from skipscope.linear import Jacobian
-from skipscope.measure.states import along_random_direction, by_sample, effective_rank, mean_square, rms
+from skipscope.linear.layout import by_sample
+from skipscope.measure.states import along_random_direction, effective_rank, mean_square, rms
 from skipscope.numerics import measuring, seed_of
 
 if TYPE_CHECKING:

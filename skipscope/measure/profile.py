@@ -22,10 +22,10 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.derivative import attempt
+from skipscope.linear.layout import by_sample
 from skipscope.measure.selection import Units, chosen_units, labels, point_of
 from skipscope.measure.states import (
     along_random_direction,
-    by_sample,
     direction,
     effective_rank,
     mean_square,

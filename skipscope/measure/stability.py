@@ -40,8 +40,8 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear import Operator
+from skipscope.linear.layout import by_sample
 from skipscope.measure.selection import Samples, Units, chosen_units, labels, point_of, sample_indices
-from skipscope.measure.states import by_sample
 from skipscope.spectrum import plan, svd
 from skipscope.spectrum.dense import thin_svd
 from skipscope.spectrum.krylov import fixed_signs

@@ -13,11 +13,6 @@ from skipscope.errors import InputError
 from skipscope.linear import Operator
 
 
-def by_sample(tensor: Tensor, axis: int) -> Tensor:
-    """(B, n) in float64; axis: that of the samples."""
-    return tensor.detach().movedim(axis, 0).flatten(1).double()
-
-
 def rms(state: Tensor) -> Tensor:
     """|h| / sqrt(n) of every sample: (B, n) -> (B,)."""
     return norm(state) / state.shape[1] ** 0.5

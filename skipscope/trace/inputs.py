@@ -39,7 +39,7 @@ class Inputs:
             raise InputError(
                 f"expected a batch of at least one sample, got an empty one: {_describe(x)} with samples on axis {axis}"
             )
-        return cls(args, kwargs, axis, batch).map(_in_own_memory)
+        return cls(args, kwargs, axis, batch).map(in_own_memory)
 
     def tensors(self) -> list[Tensor]:
         return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
@@ -92,10 +92,11 @@ class Inputs:
                 )
 
 
-def _in_own_memory(tensor: Tensor) -> Tensor:
-    """A view that shows one number in several places (`expand`) cannot be written to, as some models do."""
+def in_own_memory(tensor: Tensor) -> Tensor:
+    """A copy where that is needed: a view that shows one number in several places (`expand`) cannot be written to, as
+    some models do, and a tensor of inference mode cannot be differentiated at."""
     shared = any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-    return tensor.contiguous() if shared else tensor
+    return tensor.clone(memory_format=torch.contiguous_format) if shared or tensor.is_inference() else tensor
 
 
 def _weights(model: nn.Module) -> Iterable[Tensor]:

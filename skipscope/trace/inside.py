@@ -18,7 +18,7 @@ from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
 from skipscope.trace.structure import Structure
 
-NO_SUM = "no sum in it joins its input with a branch"  # why a named module is no residual unit
+NO_SUM = "no single sum in it joins its input with a branch"  # why a named module is no residual unit
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 

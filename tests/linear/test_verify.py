@@ -21,6 +21,7 @@ def test_every_unit_passes(name: str) -> None:
 
 
 def test_what_was_seen_is_said() -> None:
+    torch.manual_seed(0)  # a draw in which the steps cross a kink of the ReLU
     state = torch.randn(2, 6, dtype=torch.float64)
     layer = nn.Linear(6, 6).double()
     for function, seen in (
