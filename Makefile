@@ -4,7 +4,7 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: setup browser demo test test-slow lint format docs requirements architectures clean
+.PHONY: setup browser demo test test-slow test-oldest coverage lint format docs requirements architectures clean
 
 setup:
 	@sh scripts/setup.sh
@@ -22,6 +22,20 @@ test: lint browser
 
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow
+
+# The fast tests with the lowest versions that pyproject.toml allows, in an environment of their own.
+OLDEST_PYTHON ?= 3.11
+test-oldest: .venv-oldest/.stamp browser
+	.venv-oldest/bin/pytest -n 2
+
+.venv-oldest/.stamp: pyproject.toml | setup
+	$(BIN)/uv venv --quiet --clear --python $(OLDEST_PYTHON) .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct --editable ".[dev]"
+	touch $@
+
+# The lines and branches that the fast tests run; those that they do not are marked in build/coverage/index.html.
+coverage: setup browser
+	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered --cov-report=html
 
 lint: setup
 	$(BIN)/ruff check
