@@ -1,78 +1,26 @@
 """Every figure of the reports as a function of a dataset: `ss.plot.scree(dataset)` gives a Plotly figure.
 
-`ss.plot.save(figure, "scree.svg")` writes it as a picture.
+`ss.plot.save(figure, "scree.svg")` writes it as a picture. The names are those of `skipscope.report.figures` and of the
+figures that installed papers register.
 """
 
-from skipscope.report.figures import (
-    alignment,
-    collapse,
-    collapse_in_training,
-    conditioning,
-    counterfactuals,
-    coupling,
-    decay,
-    depth,
-    distributions,
-    emergence,
-    energy,
-    generalisation,
-    gradient_ranks,
-    growth,
-    hessian,
-    hidden_conditions,
-    law,
-    mixture_histograms,
-    mixtures,
-    plateau,
-    prediction,
-    profile,
-    projections,
-    proportions,
-    rank_shares,
-    save,
-    scree,
-    steps,
-    straightness,
-    training,
-    trajectories,
-    twin_accuracies,
-    twin_curves,
-    weight_conditions,
-)
+from __future__ import annotations
 
-__all__ = [
-    "alignment",
-    "collapse",
-    "collapse_in_training",
-    "conditioning",
-    "counterfactuals",
-    "coupling",
-    "decay",
-    "depth",
-    "distributions",
-    "emergence",
-    "energy",
-    "generalisation",
-    "gradient_ranks",
-    "growth",
-    "hessian",
-    "hidden_conditions",
-    "law",
-    "mixture_histograms",
-    "mixtures",
-    "plateau",
-    "prediction",
-    "profile",
-    "projections",
-    "proportions",
-    "rank_shares",
-    "save",
-    "scree",
-    "steps",
-    "straightness",
-    "training",
-    "trajectories",
-    "twin_accuracies",
-    "twin_curves",
-    "weight_conditions",
-]
+from collections.abc import Callable
+from typing import Any
+
+from skipscope.registration import figures
+from skipscope.report.figures import *  # noqa: F403
+from skipscope.report.figures import __all__ as _core
+
+_CORE = tuple(_core)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name.startswith("_") or name not in figures():
+        raise AttributeError(f"there is no figure '{name}'; there are {', '.join(__dir__())}")
+    return figures()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*_CORE, *figures()})

@@ -17,9 +17,9 @@ from skipscope.demo import Result, demo
 from skipscope.demo.twins import twins, with_raised_thresholds
 from skipscope.measure.chain import chain_profile
 from skipscope.models.resnet import ResNet
+from skipscope.papers.d.claims import CLAIMS
+from skipscope.papers.d.studies.law import evidence as law_evidence
 from skipscope.sealed import KEY
-from skipscope.studies.d.claims import CLAIMS
-from skipscope.studies.d.law import evidence as law_evidence
 from skipscope.training import accuracy
 from tests.commands import run_command
 

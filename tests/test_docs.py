@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from skipscope.cli import app
-from skipscope.studies import CLAIMS, STUDIES, find
+from skipscope.papers.kit.catalogue import CLAIMS, STUDIES, find
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]

@@ -19,12 +19,12 @@ from torch import nn
 
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
+from skipscope.papers.kit.catalogue import CLAIMS
 from skipscope.runs import RunFolder, as_json, digest, load_run
 from skipscope.runs.cache import key_of
 from skipscope.runs.lock import Lock
 from skipscope.runs.record import write_record
 from skipscope.sealed import KEY
-from skipscope.studies.registry import CLAIMS
 from tests.flips import flipped
 
 

@@ -18,8 +18,8 @@ from skipscope import __version__
 from skipscope.cli.check import check
 from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
+from skipscope.cli.papers import study_command
 from skipscope.cli.report import report
-from skipscope.cli.study import study
 from skipscope.cli.talk import (
     BAD_INPUT,
     BUG,
@@ -54,7 +54,7 @@ app = typer.Typer(
 )
 for each in (demo, units, check, inspect, train, report):
     app.command()(each)
-app.add_typer(study, name="study")
+app.add_typer(study_command(), name="study")
 
 # The base of all usage errors, which typer has no name for.
 UsageError: Any = typer.BadParameter.__mro__[1]

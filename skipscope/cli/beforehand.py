@@ -6,12 +6,10 @@ a library knows a name) is still found there.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from skipscope.cli.completion import studies
 from skipscope.data.specs import NORMALISATIONS, parse, require_path, written_constants
 from skipscope.errors import InputError
 
@@ -97,16 +95,3 @@ def require_runs(runs: Iterable[Path]) -> None:
 
     for run in runs:
         read_record(run)
-
-
-def require_studies(ids: str) -> None:
-    """Ids of studies or letters of papers, with commas between them."""
-    known = studies()
-    papers = sorted({id.partition(".")[0] for id in known})
-    for name in (part.strip() for part in ids.split(",")):
-        if name.lower() not in {each.lower() for each in (*known, *papers)}:
-            close = difflib.get_close_matches(name, [*known, *papers], n=1)
-            hint = f"did you mean {close[0]}? There" if close else "there"
-            raise InputError(
-                f"no study '{name}'; {hint} are {', '.join(known)}, and a paper's letter runs all of its studies"
-            )

@@ -1,22 +1,13 @@
 """What a shell offers after TAB. It waits for the answer, so nothing here imports torch: names are from modules that do
-without it, presets and sources are written down (and compared with the library's by a test), studies are read from
-their files."""
+without it, and sources are written down (and compared with the library's by a test)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
-from skipscope.models.alignment_names import NAMES as TYPES
-from skipscope.models.names import FAMILIES, INPUTS
+from skipscope.models.names import FAMILIES, INPUTS, beginnings
 
-PRESETS = {
-    "smoke": "seconds, decides nothing",
-    "quick": "minutes on 2 cores",
-    "full": "one GPU, under 10 minutes",
-    "paper": "the paper's own scale",
-}
 SOURCES = {
     "skipscope": "a network of ours",
     "torchvision": "a network of torchvision",
@@ -28,45 +19,26 @@ DEVICES = ("cpu", "cuda", "cuda:0", "cuda:1", "mps")
 
 Offered = list[tuple[str, str]]  # value and explanation
 
-_STUDY = re.compile(r'= Study\(\s*id="([A-Z])\.(\w+)",\s*title="([^"]*)"')
-
-
-def studies() -> dict[str, str]:
-    """The ids and titles of all studies."""
-    found: dict[str, str] = {}
-    for file in sorted((Path(__file__).parent.parent / "studies").glob("*/*.py")):
-        for paper, name, title in _STUDY.findall(file.read_text(encoding="utf-8")):
-            found[f"{paper}.{name}"] = title
-    return found
-
 
 def one_of(*values: str, **explained: str) -> Callable[[str], Offered]:
     """Completes an option whose values are few."""
 
     def complete(incomplete: str) -> Offered:
-        return _beginning(dict.fromkeys(values, "") | explained, incomplete)
+        return offered(dict.fromkeys(values, "") | explained, incomplete)
 
     return complete
-
-
-def complete_study(incomplete: str) -> Offered:
-    """Of several the last one."""
-    ids = studies()
-    papers = {id.partition(".")[0]: f"all studies of paper {id.partition('.')[0]}" for id in ids}
-    before, comma, last = incomplete.rpartition(",")
-    return [(f"{before}{comma}{value}", explained) for value, explained in _beginning(papers | ids, last)]
 
 
 def complete_network(incomplete: str) -> Offered:
     """NAME of skipscope:NAME; depths and inputs once the family is there."""
     families = [family for family in FAMILIES if incomplete.startswith(family)]
-    types = [f"{kind}-" for kind in TYPES]
+    types = [f"{beginning}-" for beginning in beginnings()]
     if not families and not incomplete.startswith(tuple(types)):
         first = dict.fromkeys(FAMILIES, "and a depth, such as 20") | dict.fromkeys(types, "and an input, such as mnist")
-        return _beginning(first, incomplete)
+        return offered(first, incomplete)
     names = [f"{family}{depth}-{data}" for family in families for depth in DEPTHS for data in INPUTS]
     names += [f"{kind}{data}" for kind in types for data in INPUTS]
-    return _beginning(dict.fromkeys(names, ""), incomplete)
+    return offered(dict.fromkeys(names, ""), incomplete)
 
 
 def complete_model(incomplete: str) -> Offered:
@@ -74,7 +46,7 @@ def complete_model(incomplete: str) -> Offered:
     if colon and source == "skipscope":
         return [(f"skipscope:{value}", said) for value, said in complete_network(name)]
     sources = {f"{source}:": said for source, said in SOURCES.items()}
-    return _beginning(sources, incomplete) + _python_files(incomplete)
+    return offered(sources, incomplete) + _python_files(incomplete)
 
 
 def _python_files(incomplete: str) -> Offered:
@@ -87,5 +59,5 @@ def _python_files(incomplete: str) -> Offered:
     return folders + [(f"{path}:", "and a function that returns the model") for path in found if path.suffix == ".py"]
 
 
-def _beginning(values: dict[str, str], incomplete: str) -> Offered:
+def offered(values: dict[str, str], incomplete: str) -> Offered:
     return [(value, said) for value, said in values.items() if value.startswith(incomplete)]

@@ -192,6 +192,11 @@ class Dataset:
         """`size` test images drawn without repetition."""
         return self.test.images(self.test_choice(size, seed))
 
+    def test_examples(self, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """The images of `test_batch` and their labels."""
+        chosen = self.test_choice(size, seed)
+        return self.test.images(chosen), self.test.labels[chosen]
+
     def test_choice(self, size: int, seed: int = 0) -> Tensor:
         """The numbers of the samples of `test_batch`."""
         if not 1 <= size <= len(self.test):

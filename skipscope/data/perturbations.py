@@ -132,6 +132,34 @@ def uniform_like(perturbation: Tensor, seed: int, *, norm: str = "l2") -> Tensor
     return (noise * (sizes / drawn)).to(perturbation.dtype).reshape(perturbation.shape)
 
 
+@dataclass(frozen=True)
+class Perturbed:
+    """Images, and perturbations of each of them: adversarial ones and random ones of the same norm."""
+
+    images: Tensor
+    kinds: dict[str, Tensor]
+    record: dict[str, Any]  # what the search for the adversarial ones found
+
+
+def perturbed(model: nn.Module, candidates: Tensor, labels: Tensor, count: int, seed: int) -> Perturbed:
+    """The first `count` candidates that are classified correctly and can be flipped; fewer where there are not enough."""
+    found = fgsm(model, candidates, labels)
+    if not len(found.kept):
+        raise InputError(
+            f"none of {len(candidates)} images is classified correctly and can be flipped; do the weights and the data "
+            "belong together?"
+        )
+    adversarial = found.perturbation[:count]
+    record = {
+        "step": [float(step) for step in found.eps[:count]],
+        "misclassified": found.misclassified,
+        "not_flipped": found.not_flipped,
+        "candidates": len(candidates),
+    }
+    kinds = {"adversarial": adversarial, "random": uniform_like(adversarial, seed)}
+    return Perturbed(found.images[:count], kinds, record)
+
+
 class _Attacked:
     """Images that are to be flipped; the model is in evaluation mode and gradients are off."""
 

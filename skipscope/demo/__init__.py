@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from skipscope.data import Dataset
     from skipscope.models.resnet import ResNet
-    from skipscope.runs import Decision
     from skipscope.training import History, Settings
 
 __all__ = ["Result", "demo"]
@@ -26,7 +25,6 @@ __all__ = ["Result", "demo"]
 Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
 Step = tuple[str, str, Callable[[], "xarray.Dataset"]]  # a dataset's name, its network's, and how it is made
 WHAT = "demo"
-PRESET = "quick"
 SHOWN = ("history-residual", "history-plain", "spectra-residual", "spectra-plain")  # on a terminal
 
 
@@ -37,14 +35,12 @@ class Result:
     folder: Path
     record: dict[str, Any]  # of run.json
     datasets: Mapping[str, xarray.Dataset]
-    claims: tuple[Decision, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """All but the singular values themselves, which are in data/spectra-*.nc."""
         return {
             "folder": str(self.folder),
             "run": self.record,
-            "claims": [decision.to_dict() for decision in self.claims],
             "measured": {
                 name: data.drop_dims("index", errors="ignore").to_dict() for name, data in self.datasets.items()
             },
@@ -55,7 +51,7 @@ class Result:
         from skipscope.inspection import Result as Inspection
 
         shown = Inspection({name: _short(self.datasets[name]) for name in SHOWN}, {})
-        return "\n\n".join([*self.record["notes"], str(shown), *map(str, self.claims)])
+        return "\n\n".join([*self.record["notes"], str(shown)])
 
 
 def demo(
@@ -78,7 +74,6 @@ def demo(
     from skipscope.demo.twins import twins
     from skipscope.report import write_report
     from skipscope.runs import RunFolder, load_run
-    from skipscope.studies.d.claims import CLAIMS
     from skipscope.training import Settings
     from skipscope.training.threads import one_thread
 
@@ -87,9 +82,7 @@ def demo(
     settings = Settings(epochs=epochs, seed=seed)
     networks = twins(seed, depth, channels, classes=data.classes)
     parameters = {"data": data.name, "depth": depth, "channels": channels, "images": images, "samples": samples}
-    folder = RunFolder(
-        Path(out), WHAT, parameters={**parameters, **vars(settings)}, preset=PRESET, seed=seed, former="replace"
-    )
+    folder = RunFolder(Path(out), WHAT, parameters={**parameters, **vars(settings)}, seed=seed, former="replace")
     with folder as run, one_thread():  # images of 8 x 8 are little work
         run.used(f"data {data.name}", data.describe())
         histories = {}
@@ -110,12 +103,9 @@ def demo(
         report("measuring", len(steps), len(steps))
         run.note(_about_the_last_stage(measured["spectra-residual"], measured["spectra-plain"]))
         run.note(_about_the_law(*(measured[f"law-{which}"] for which in ("as-trained", "raised", "control"))))
-
-        evidence = _evidence(measured)
-        run.write_claims([claim.decide(evidence[claim.id], PRESET) for claim in CLAIMS if claim.id in evidence])
     write_report(run.path)
     saved = load_run(run.path)
-    return Result(saved.path, saved.record, {name: saved.dataset(name) for name in saved.names}, saved.claims)
+    return Result(saved.path, saved.record, {name: saved.dataset(name) for name in saved.names})
 
 
 # -- work
@@ -159,17 +149,6 @@ def _steps(networks: Mapping[str, ResNet], data: Dataset, images: int, samples: 
         ("law-raised", "residual, thresholds raised", lambda: law(raised["residual"], batch, samples)),
         ("law-control", "plain, thresholds raised", lambda: control(raised["plain"], batch, samples)),
     ]
-
-
-def _evidence(measured: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, Any]]:
-    from skipscope.studies.d import law, verify
-
-    # Raised thresholds do not make a second trained network of the first.
-    of_one_network = [measured[name].assign_attrs(network="residual") for name in ("law-as-trained", "law-raised")]
-    return {
-        "D1": verify.evidence([measured["verification-residual"], measured["verification-plain"]]),
-        "D3": law.evidence(of_one_network, measured["law-control"]),
-    }
 
 
 # -- words

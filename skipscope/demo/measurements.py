@@ -10,13 +10,12 @@ from torch import Tensor
 
 import skipscope.measure as measure
 from skipscope.data import Dataset
+from skipscope.data.perturbations import perturbed
 from skipscope.demo.twins import Chain
 from skipscope.measure.chain import chain_profile
 from skipscope.measure.spectra import spectra_of
 from skipscope.measure.verification import verification_of
 from skipscope.models.resnet import ResNet
-from skipscope.studies.d.perturbations import perturbations
-from skipscope.studies.d.subjects import Subject
 from skipscope.trace import Trunk, trace
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 Measures = dict[str, Callable[[], "xarray.Dataset"]]  # by the name of the dataset
 
 PERTURBED = 5  # images
+CANDIDATES = 3  # images tried for each that is wanted: some are misclassified
 
 
 def of_residual(model: ResNet, data: Dataset, images: Tensor, samples: int, seed: int) -> Measures:
@@ -34,7 +34,7 @@ def of_residual(model: ResNet, data: Dataset, images: Tensor, samples: int, seed
     return {
         "profile": lambda: measure.profile(trunk, images, seed=seed),
         "spectra": lambda: measure.spectra(trunk, point, route="svd"),
-        "stability": lambda: _stability(trunk, Subject("", "residual", model, data, PERTURBED, (), seed, large=False)),
+        "stability": lambda: _stability(trunk, model, data, seed),
         "verification": lambda: measure.verification(trunk, point),
         "conditioning": lambda: _conditioning(model, images),
     }
@@ -73,6 +73,7 @@ def _trunk(model: ResNet, images: Tensor) -> Trunk:
     return trace(model, images[:2])
 
 
-def _stability(trunk: Trunk, subject: Subject) -> xarray.Dataset:
-    images, kinds, record = perturbations(subject, subject.count, subject.seed)
-    return measure.stability(trunk, images, kinds).assign_attrs(record)
+def _stability(trunk: Trunk, model: ResNet, data: Dataset, seed: int) -> xarray.Dataset:
+    images, labels = data.test_examples(CANDIDATES * PERTURBED, seed)
+    found = perturbed(model, images, labels, PERTURBED, seed)
+    return measure.stability(trunk, found.images, found.kinds).assign_attrs(found.record)

@@ -12,7 +12,8 @@ from skipscope.errors import InputError
 from skipscope.report import Table, write_report
 from skipscope.report.content import notes_of_trunk
 from skipscope.report.views import views
-from skipscope.runs import Decision, RunFolder, load_run
+from skipscope.runs import RunFolder, load_run
+from skipscope.runs.decisions import Decision
 
 if TYPE_CHECKING:
     import xarray

@@ -6,7 +6,6 @@ from skipscope.measure.conditioning import conditioning
 from skipscope.measure.curvature import curvature
 from skipscope.measure.law import law
 from skipscope.measure.profile import profile
-from skipscope.measure.sensitivity import layer_sensitivity, sensitivity
 from skipscope.measure.spectra import spectra
 from skipscope.measure.stability import stability
 from skipscope.measure.trajectories import trajectories
@@ -18,9 +17,7 @@ __all__ = [
     "conditioning",
     "curvature",
     "law",
-    "layer_sensitivity",
     "profile",
-    "sensitivity",
     "spectra",
     "stability",
     "trajectories",

@@ -1,6 +1,7 @@
 """Names of our own networks: FAMILY DEPTH - INPUT [- OPTION ...], as in `resnet56-cifar` or `plainnet110-mnist-nonorm`.
 
-Those of residual alignment, as in `type1-mnist-w64-b16`, are in `alignment_names.py`.
+Papers have names of their own (`families.py`), such as `type1-mnist-w64-b16`: a name belongs to the family whose
+beginning it has.
 
 families  resnet, plainnet (no skips), resnext (8 paths); with pre- before: norm and activation before convolutions;
           diracnet (no skips, an identity in the weights)
@@ -25,18 +26,18 @@ options   projection  projections where the shape changes, in place of zero-padd
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.models import alignment_names
 from skipscope.models.connected_specification import ConnectedSpec
 from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
 from skipscope.models.resnet_specification import ResNetSpec
+from skipscope.registration import networks
 
 if TYPE_CHECKING:
+    from skipscope.models.families import NetworkNames
     from skipscope.models.resnet import ResNet
 
 CHANNELS = (16, 32, 64)
@@ -90,16 +91,16 @@ GRAMMAR = "FAMILY DEPTH - INPUT [- OPTION ...], for example resnet56-cifar or pr
 def parse(name: str) -> dict[str, Any]:
     """The options of `ResNet` that a name stands for, and with them `input_shape`: channels, height, width.
 
-    For a fully connected network, the fields of its `ConnectedSpec`, and `connected`. For a name of residual alignment,
-    the fields of its `AlignmentSpec`.
+    For a fully connected network, the fields of its `ConnectedSpec`, and `connected`. For a network of a paper, what
+    its family says.
     """
-    if _of_alignment(name):
-        return dataclasses.asdict(alignment_names.spec_of(name, INPUTS))
+    if guest := _family(name):
+        return guest.parse(name)
     first, *rest = name.split("-")
     family, depth = re.fullmatch(r"(.*?)(\d*)", first).groups()  # type: ignore[union-attr]
     inputs = INPUTS | LARGE_INPUTS
     if family not in FAMILIES:
-        refuse(name, f"no family '{family}'", "families", family, [*FAMILIES, *alignment_names.NAMES], GRAMMAR)
+        refuse(name, f"no family '{family}'", "families", family, [*FAMILIES, *beginnings()], GRAMMAR)
     if not depth:
         raise InputError(f"skipscope:{name}: no depth after '{family}'; a name is {GRAMMAR}")
     if not rest or rest[0] not in inputs:
@@ -119,25 +120,24 @@ def parse(name: str) -> dict[str, Any]:
 
 
 def build(name: str) -> ResNet | Any:
-    """The network that a name stands for, with new weights: a `ResNet`, a `ConnectedNet` or an `AlignmentNet`.
+    """The network that a name stands for, with new weights: a `ResNet`, a `ConnectedNet` or a network of a paper.
 
     Who writes a name knows which; the type does not ask for a check.
     """
     # Names are read without torch, and only networks need it.
-    from skipscope.models.alignment import AlignmentNet
     from skipscope.models.connected import ConnectedNet
     from skipscope.models.resnet import ResNet
 
-    if _of_alignment(name):
-        return AlignmentNet(alignment_names.spec_of(name, INPUTS))
+    if guest := _family(name):
+        return guest.build(name)
     spec = _spec(parse(name))
     return ConnectedNet(spec) if isinstance(spec, ConnectedSpec) else ResNet(**vars(spec))
 
 
 def fitting(name: str, shape: tuple[int, ...], classes: int) -> str:
     """The same network for other images; empty where no name stands for it."""
-    if _of_alignment(name):
-        return alignment_names.fitting(name, INPUTS, shape, classes)
+    if guest := _family(name):
+        return guest.fitting(name, shape, classes)
     large = "large" in parse(name)
     known = INPUTS | LARGE_INPUTS if large else INPUTS
     found = [key for key, image in known.items() if image == (shape, classes)]
@@ -150,7 +150,8 @@ def fitting(name: str, shape: tuple[int, ...], classes: int) -> str:
 
 def any_size(name: str) -> bool:
     """Whether the network takes images of other heights and widths than its input's."""
-    return not _of_alignment(name) and "connected" not in parse(name)
+    guest = _family(name)
+    return guest.any_size(name) if guest else "connected" not in parse(name)
 
 
 def _option(name: str, family: str, option: str, words: Sequence[str]) -> dict[str, Any]:
@@ -212,5 +213,15 @@ def _spec(options: dict[str, Any]) -> ResNetSpec | ConnectedSpec:
     return ResNetSpec(**fields)
 
 
-def _of_alignment(name: str) -> bool:
-    return re.match(r"type\d*(-|$)", name) is not None
+def beginnings() -> list[str]:
+    """Of the names of papers' networks."""
+    return [beginning for family in networks() for beginning in family.beginnings]
+
+
+def _family(name: str) -> NetworkNames | None:
+    """The paper's family that a name belongs to; none for our own. A slip in the number, as in type9, is its own."""
+    first = name.split("-")[0].rstrip("0123456789")
+    for family in networks():
+        if first in {beginning.rstrip("0123456789") for beginning in family.beginnings}:
+            return family
+    return None

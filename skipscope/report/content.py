@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipscope.report.trunk_map import trunk_maps
-from skipscope.report.views import View, views_by_measure
+from skipscope.report.views import Section, sections_of
 from skipscope.runs import SavedRun
-from skipscope.runs.claims import Verdict
+from skipscope.runs.decisions import Verdict
 
 if TYPE_CHECKING:
     import xarray
@@ -28,17 +28,22 @@ class Content:
     summary: str  # a paragraph
     notes: tuple[str, ...]
     claims: tuple[Mapping[str, Any], ...]
-    views: Mapping[str, View]  # by measure
+    sections: tuple[Section, ...]  # one per measure
     maps: list[dict[str, Any]]
     record: Mapping[str, Any]
+
+    @property
+    def failures(self) -> list[Exception]:
+        """Of views that could not show their datasets: bugs, to be raised once the report is written."""
+        return [section.failure for section in self.sections if section.failure is not None]
 
 
 def content_of(saved: SavedRun) -> Content:
     datasets = {name: saved.dataset(name) for name in saved.readable}
-    views = views_by_measure(datasets)
+    sections = tuple(sections_of(datasets))
     # Whether the Jacobians are right comes before what they say.
-    spoken = sorted(views, key=lambda measure: measure != "verification")
-    sentences = [sentence for measure in spoken for sentence in views[measure].sentences]
+    spoken = sorted(sections, key=lambda section: section.measure != "verification")
+    sentences = [sentence for section in spoken for sentence in section.view.sentences]
     return Content(
         f"skipscope: {saved.record['what']}",
         saved.path,
@@ -46,8 +51,8 @@ def content_of(saved: SavedRun) -> Content:
         " ".join([*_state(saved), *(sentence[:1].upper() + sentence[1:] for sentence in sentences)]),
         tuple(saved.record.get("notes", ())),
         tuple(decision.to_dict() for decision in saved.claims),
-        views,
-        trunk_maps(datasets, views.values()),
+        sections,
+        trunk_maps(datasets, [section.view for section in sections]),
         saved.record,
     )
 

@@ -5,7 +5,7 @@ Several runs stand side by side: each thing that they have in common is a row, e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from skipscope.report.content import Content
 from skipscope.report.document import drawn, rendered, source
 from skipscope.report.figure_page import library
 from skipscope.report.trunk_map import naturally
-from skipscope.report.views import VIEWS, Picture
+from skipscope.report.views import Picture
 from skipscope.runs.numbers import in_words
 
 TEMPLATE = "page.html.jinja"
@@ -59,19 +59,35 @@ def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
 
 
 def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
-    """One a measure: rows of pictures and of tables with the same name, one cell a run."""
+    """One per measure: rows of pictures and of tables with the same name, one cell per run."""
     found = []
-    for measure, (heading, _) in VIEWS.items():
-        views = [content.views.get(measure) for content in contents]
-        if not any(views):
-            continue
-        pictures = [
-            {name: _picture(picture, content) for name, picture in view.figures.items()} if view else {}
-            for view, content in zip(views, contents, strict=True)
+    for measure, heading in _headings(contents).items():
+        sections = [
+            next((section for section in content.sections if section.measure == measure), None) for content in contents
         ]
-        tables = [dict(enumerate(view.tables)) if view else {} for view in views]  # titles hold the networks' names
-        found.append({"id": measure, "heading": heading, "pictures": _rows(pictures), "tables": _rows(tables)})
+        pictures = [
+            {name: _picture(picture, content) for name, picture in section.view.figures.items()} if section else {}
+            for section, content in zip(sections, contents, strict=True)
+        ]
+        # By number, since titles hold the networks' names.
+        tables = [dict(enumerate(section.view.tables)) if section else {} for section in sections]
+        failures = [repr(section.failure) for section in sections if section and section.failure is not None]
+        found.append(
+            {
+                "id": measure,
+                "heading": heading,
+                "pictures": _rows(pictures),
+                "tables": _rows(tables),
+                "failures": failures,
+            }
+        )
     return found
+
+
+def _headings(contents: Sequence[Content]) -> dict[str, str]:
+    """By measure, in the order of the run that has the most; what only others have comes behind it."""
+    ordered = sorted(contents, key=lambda content: -len(content.sections))
+    return {section.measure: section.heading for content in ordered for section in content.sections}
 
 
 def _rows(columns: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
@@ -82,16 +98,9 @@ def _rows(columns: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
 def _picture(picture: Picture, content: Content) -> dict[str, Any]:
     figure = drawn(picture.figure)
     figure["layout"].pop("template", None)  # the page has one for each of its themes
-    shown = _claims_of(picture.studies)
     return {
         "caption": picture.caption,
         "figure": figure,
         "height": figure["layout"].get("height", 400),
-        "claims": [claim for claim in content.claims if claim["id"] in shown],
+        "claims": [claim for claim in content.claims if claim["study"] and claim["study"] in picture.studies],
     }
-
-
-def _claims_of(studies: Iterable[str]) -> set[str]:
-    from skipscope.studies.registry import CLAIMS
-
-    return {claim.id for claim in CLAIMS if claim.study in studies}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from skipscope.visible import visible
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,14 @@ def with_error(value: float, error: float) -> str:
     if math.isnan(value) or math.isnan(error):
         return number(value)
     return f"{number(value)} ± {number(float(f'{error:.1e}'))}"
+
+
+def rows_of(data: xarray.Dataset, columns: Mapping[str, str], names: int = 1) -> list[list[str]]:
+    """One row per member of the dataset's only dimension; the first `names` columns are words."""
+    (dimension,) = data.dims
+    rows = []
+    for place in range(data.sizes[dimension]):
+        here = data.isel({dimension: place})
+        words = [str(here[key].item()) for key in list(columns)[:names]]
+        rows.append([*words, *(number(float(here[key])) for key in list(columns)[names:])])
+    return rows

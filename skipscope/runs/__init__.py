@@ -1,12 +1,11 @@
 """Run folders: what was done, with what, and what came out; and claims with their verdicts."""
 
-from skipscope.runs.claims import Claim, Decision
+from skipscope.runs.decisions import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
 from skipscope.runs.folder import RunFolder
 from skipscope.runs.saved import SavedRun, load_run
 
 __all__ = [
-    "Claim",
     "Decision",
     "RunFolder",
     "SavedRun",

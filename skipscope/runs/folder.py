@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from skipscope.errors import InputError
-from skipscope.runs.claims import Decision
+from skipscope.runs.decisions import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
 from skipscope.runs.lock import HALF_WRITTEN, Lock
 from skipscope.runs.record import NAME, inside, is_changed, read_record, write_record

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from skipscope.errors import InputError
-from skipscope.runs.claims import Decision, Verdict
-from skipscope.runs.criteria import Relation
+from skipscope.runs.decisions import Decision, Relation, Verdict
 from skipscope.runs.files import digest, read_dataset
 from skipscope.runs.record import NAME, inside, kind, read_json, read_record
 

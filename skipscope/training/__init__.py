@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from skipscope.deferred import defer
 
 if TYPE_CHECKING:
-    from skipscope.training.ensemble import Ensemble, Member, grid, member_weights, train_ensemble
     from skipscope.training.evaluation import accuracy
     from skipscope.training.history import History
     from skipscope.training.hooks import At
@@ -17,23 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "At",
-    "Ensemble",
     "History",
-    "Member",
     "Settings",
     "Tracker",
     "accuracy",
     "distributions",
-    "grid",
-    "member_weights",
     "train",
-    "train_ensemble",
 ]
 
 defer(
     __name__,
     {
-        "ensemble": "Ensemble Member grid member_weights train_ensemble",
         "evaluation": "accuracy",
         "history": "History",
         "hooks": "At",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import typer.main
+from skipscope.cli.study import study
 
 from skipscope.cli import app, completion
-from skipscope.cli.study import study
 from tests.commands import run_command
 
 DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -136,7 +136,8 @@ def test_what_is_offered_is_what_the_library_knows() -> None:
     from skipscope.models.request import SOURCES
     from skipscope.models.resnet_specification import LAYERS
     from skipscope.models.source import RECIPES
-    from skipscope.studies import PRESETS, STUDIES
+    from skipscope.papers.kit.catalogue import STUDIES
+    from skipscope.papers.kit.study import PRESETS
 
     assert completion.studies() == {study.id: study.title for study in STUDIES}
     assert tuple(completion.PRESETS) == tuple(PRESETS)

@@ -57,11 +57,12 @@ def net(tmp_path: Path) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Commands without their long work; what they say is theirs. Gives the report's path."""
+    import skipscope.studies
+
     import skipscope.demo
     import skipscope.report
-    import skipscope.studies
-    from skipscope.runs import Decision
-    from skipscope.studies import Outcome
+    from skipscope.papers.kit.claims import Decision
+    from skipscope.papers.kit.running import Outcome
 
     report = tmp_path / "run" / "report.html"
     report.parent.mkdir()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.theory.residual_isometry import residual_isometry
+from skipscope.papers.c.theory.residual_isometry import residual_isometry
 
 WIDTH, LENGTH, TRACED = 400, 200, 25
 

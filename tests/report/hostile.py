@@ -7,8 +7,8 @@ from pathlib import Path
 
 import xarray
 
+from skipscope.papers.kit.catalogue import CLAIMS
 from skipscope.runs import RunFolder
-from skipscope.studies.registry import CLAIMS
 from tests.report.synthetic import noise_data, spectra_data, stability_data
 
 ADDRESS = "https://attacker.invalid"

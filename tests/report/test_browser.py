@@ -15,9 +15,9 @@ import xarray
 
 from skipscope.demo import demo
 from skipscope.inspection.result import load
+from skipscope.papers.kit.running import run_studies
 from skipscope.report import write_page, write_report
 from skipscope.runs import RunFolder
-from skipscope.studies import run_studies
 from tests.report.test_page import saved
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -11,12 +11,12 @@ import pytest
 
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
+from skipscope.papers.kit.catalogue import CLAIMS
 from skipscope.report import write_page, write_report
 from skipscope.report.page import told_apart
 from skipscope.report.trunk_map import trunk_maps
 from skipscope.report.views import UnitNumbers, View
 from skipscope.runs import RunFolder
-from skipscope.studies.registry import CLAIMS
 from tests.report.synthetic import noise_data, scaling_data, spectra_data, stability_data
 
 

@@ -26,7 +26,7 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
-    of_study,
+    made_by,
     spoken_of,
     titles,
 )
@@ -55,7 +55,7 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables, figures, numbers, curves = [], {}, [], []
     pairs, fits = titles("Alignment of pairs of units", datasets), titles("Largest singular value and depth", datasets)
     for name, title in titles("Alignment", datasets).items():
-        data, study = datasets[name], of_study(name, "alignment-type", "A.alignment")
+        data, study = datasets[name], made_by(datasets[name])
         tables += [_pair_table(pairs[name], data), _unit_table(title, data), _fit_table(fits[name], data)]
         for way in WAYS:
             if way in data and bool(data[f"coupling_{way}"].notnull().any()):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import law
 from skipscope.report.table import Table, mean_count
-from skipscope.report.views.view import Picture, View, counted, network_of, of_study
+from skipscope.report.views.view import Picture, View, counted, made_by, network_of
 
 if TYPE_CHECKING:
     import xarray
@@ -41,7 +41,7 @@ def law_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     informative = sum(int((data["generic"] == 1).sum()) for data in datasets.values())
     if not informative:
         return View(tables, sentences=[NOTHING])
-    picture = Picture(CAPTION, law(datasets), of_study(next(iter(datasets)), "law", "D.law"))
+    picture = Picture(CAPTION, law(datasets), made_by(next(iter(datasets.values()))))
     return View(tables, {"law": picture}, [_sentence(datasets, informative)])
 
 

@@ -16,7 +16,7 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
-    of_study,
+    made_by,
     spoken_of,
     titles,
 )
@@ -62,12 +62,12 @@ def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             f"{screes[name]} in descending order, one curve a sample; the grey line is 1. Long curves are drawn "
             f"through {SHOWN_POINTS} of their values.{_stars(dataset)}",
             scree(dataset),
-            of_study(name, "spectra", "D.spectra"),
+            made_by(dataset),
         )
         figures[f"{name}-proportions"] = Picture(
             f"{shares[name]}; means over the samples.{_stars(dataset)}",
             proportions(dataset),
-            of_study(name, "spectra", "D.proportions"),
+            made_by(dataset),
         )
         figures[f"{name}-depth"] = Picture(
             f"{screes[name].replace('Singular', 'The ten largest singular')} against depth; medians over the samples. "

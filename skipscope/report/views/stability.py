@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from skipscope.report.figures import growth, prediction, projections, shown_images
+from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.projections import binned
+from skipscope.report.figures.stability import shown_images
 from skipscope.report.figures.style import UNSURE, converged, names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
@@ -18,7 +19,7 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
-    of_study,
+    made_by,
     spoken_of,
     titles,
 )
@@ -66,7 +67,7 @@ def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             "ratios": "; ".join(f"{kind} {_quartiles(data.sel(kind=kind))}" for kind in data["kind"].values),
             "vectors": data.attrs.get("vectors") or "all",
         }
-        study = of_study(name, "perturbations", "D.perturbations")
+        study = made_by(data)
         figures[f"{name}-growth"] = Picture(GROWTH.format(title=growths[name], **words), growth(data), study)
         caption = PREDICTION.format(title=predictions[name], **words)
         figures[f"{name}-prediction"] = Picture(caption, prediction(data), study)
@@ -75,7 +76,6 @@ def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             caption = PROJECTIONS.format(title=directions[name], **words)
             unsure = any(not converged(data, unit, "project") for unit in names_of(data, "project"))
             caption += " * marks units where not all vectors converged." if unsure else ""
-            study = of_study(name, "projections", "D.projections")
             figures[f"{name}-projections"] = Picture(caption, projections(data), study)
             curves.append(_curves(data))
     return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)

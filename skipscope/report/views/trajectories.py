@@ -10,7 +10,7 @@ import numpy
 from skipscope.report.figures import steps, straightness, trajectories
 from skipscope.report.figures.trajectories import shown_paths, stages_with_steps
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, of_study, spoken_of, titles
+from skipscope.report.views.view import Picture, UnitNumbers, View, counted, made_by, named, spoken_of, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -49,7 +49,7 @@ def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         tables.append(_table(paths[name], data))
         if data.sizes["step"] == 0:
             continue
-        study = of_study(name, "trajectories-type", "A.alignment")
+        study = made_by(data)
         if "projection" in data:
             figures[f"{name}-paths"] = Picture(_caption(paths[name], data), trajectories(data), study)
         caption = STEPS.format(title=lengths[name], samples=_samples(data))

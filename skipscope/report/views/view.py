@@ -108,6 +108,6 @@ def counted(count: int, one: str, several: str = "") -> str:
     return f"{count} {one if count == 1 else several or one + 's'}"
 
 
-def of_study(name: str, prefix: str, *studies: str) -> tuple[str, ...]:
-    """The studies whose claims a dataset's picture shows: those that named it."""
-    return studies if name.startswith(prefix) else ()
+def made_by(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """The studies that a dataset was made for: a picture of it shows their claims."""
+    return tuple(filter(None, str(dataset.attrs.get("study", "")).split(", ")))

@@ -1,0 +1,27 @@
+"""`skipscope study`, which the papers bring with them; without papers it says that none is installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import typer
+
+from skipscope.cli.talk import command
+from skipscope.errors import InputError
+from skipscope.registration import OURS
+
+
+def study_command() -> typer.Typer:
+    if find_spec(OURS):
+        return import_module(f"{OURS}.kit.command").study
+    app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.callback(context_settings=settings)(_no_papers)
+    return app
+
+
+@command
+def _no_papers() -> None:
+    """The papers' experiments. No paper is installed here."""
+    raise InputError(f"study: no paper is installed; the package {OURS} holds those that come with skipscope")

@@ -1,0 +1,96 @@
+"""Names of the networks of residual alignment: TYPE - INPUT [- OPTION ...], as in `type1-mnist-w64-b16`.
+
+types     type1 (fully connected), type2 (convolutional, one resolution), type3 (convolutional, halved once)
+inputs    cifar or cifar10, cifar100, mnist, digits, imagenette, imagenette32: the image's shape, the number of classes
+options   wK             states, or channels, of width K (64)
+          bK             K blocks (16)
+          cK             K classes in place of the input's
+          pK             a stem of stride K: 1, 2, 4, ... (type2; 2)
+          preactivation  norm and activation before matrices and convolutions
+          noskips        blocks without their skips
+          dropK          stochastic depth: a sample goes around a branch in K % of the training steps
+          decay          K % at the last block, falling linearly to the first
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from skipscope.errors import InputError
+from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
+from skipscope.models.names import INPUTS
+from skipscope.papers.a.networks.specification import TYPES, AlignmentSpec
+
+if TYPE_CHECKING:
+    from skipscope.papers.a.networks.network import AlignmentNet
+
+WORDS: dict[str, dict[str, Any]] = {
+    "preactivation": {"preactivation": True},
+    "noskips": {"skips": False},
+    "decay": {"decay": True},
+}
+NUMBERS = {"w": "width", "b": "blocks", "c": "classes", "p": "patch", "drop": "stochastic_depth"}
+MOST_PERCENT = 99
+NAMES = tuple(f"type{kind}" for kind in TYPES)
+GRAMMAR = "TYPE - INPUT [- OPTION ...], for example type1-mnist-w64-b16 or type2-cifar-w16-preactivation"
+
+# The shape of an image and the number of classes; with the names that data sets have and networks that take images of
+# any size do not need.
+KNOWN = INPUTS | {"cifar10": INPUTS["cifar"], "imagenette32": ((3, 32, 32), INPUTS["imagenette"][1])}
+
+
+class AlignmentNames:
+    """The family of names, as `skipscope.models.families` describes it."""
+
+    beginnings = NAMES
+
+    def parse(self, name: str) -> dict[str, Any]:
+        return dataclasses.asdict(spec_of(name))
+
+    def build(self, name: str) -> AlignmentNet:
+        from skipscope.papers.a.networks.network import AlignmentNet
+
+        return AlignmentNet(spec_of(name))
+
+    def fitting(self, name: str, shape: tuple[int, ...], classes: int) -> str:
+        first, _, *rest = name.split("-")
+        found = [(known[1] != classes, key) for key, known in KNOWN.items() if known[0] == shape]
+        if not found:
+            return ""
+        others, key = min(found, key=lambda candidate: candidate[0])
+        kept = [option for option in rest if not re.fullmatch(r"c\d+", option)]
+        return "-".join([first, key, *kept, *([f"c{classes}"] if others else [])])
+
+    def any_size(self, name: str) -> bool:
+        return False
+
+
+def spec_of(name: str) -> AlignmentSpec:
+    """The network that a name stands for."""
+    first, *rest = name.split("-")
+    if first not in NAMES:
+        refuse(name, f"no type '{short(first)}'", "types", first, NAMES, GRAMMAR)
+    if not rest or rest[0] not in KNOWN:
+        refuse(name, f"no input '{rest[0]}'" if rest else "no input", "inputs", rest[0] if rest else "", KNOWN, GRAMMAR)
+    shape, classes = KNOWN[rest[0]]
+    options = {"classes": classes} | said_once(name, rest[1:], lambda option: _option(name, first, option))
+    try:
+        return AlignmentSpec(NAMES.index(first) + 1, input_shape=shape, **options)
+    except InputError as error:
+        raise InputError(f"skipscope:{name}: {error}") from error
+
+
+def _option(name: str, kind: str, option: str) -> dict[str, Any]:
+    if option in WORDS:
+        return WORDS[option]
+    number = re.fullmatch(r"([a-z]+)(\d+)", option)
+    if number is None or number[1] not in NUMBERS:
+        known = [*WORDS, *(f"{letters}K" for letters in NUMBERS)]
+        refuse(name, f"no option '{short(option)}'", "options", option, known, GRAMMAR)
+    key, most = NUMBERS[number[1]], MOST_PERCENT if number[1] == "drop" else LARGEST
+    value = whole(name, f"'{short(option)}'", number[2], most)
+    if key == "patch" and kind != "type2":
+        raise InputError(f"skipscope:{name}: {kind} has a stem of its own, so '{option}' has no meaning; use type2")
+    return {key: value / 100 if number[1] == "drop" else value}

@@ -1,0 +1,1 @@
+"""The studies of paper A: one module per study."""

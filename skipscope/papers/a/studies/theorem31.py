@@ -1,0 +1,214 @@
+"""A.theorem31: aligned Jacobians and the line that states follow, formula against recursion.
+
+    skipscope study run A.theorem31 --preset quick --out DIR
+
+The paper proves that in a network of linear units h + J_i h, whose Jacobians have one and the same singular vector u
+and singular values 1/i, the states of an input are equally spaced on a line: h_k = k u u^T h_1.
+
+We expect the line and the spacing, but another formula: h_k = (I - u u^T) h_1 + k u u^T h_1, since units leave alone
+what is orthogonal to u. The printed one holds only if h_1 is parallel to u. And we expect more than is printed: steps
+are equal if and only if 1/s_i is affine in i with slope 1. For 1/s_i = a + b i states grow like k^(1/b), on the same
+line. With several directions the line stays one as long as every slope is 1, whatever the offsets are; other slopes
+bend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.numerics import seed_of
+from skipscope.papers.a import PAPER
+from skipscope.papers.a.claims import decided_by
+from skipscope.papers.a.theory import gamma_growth, inverse_affine, theorem31
+from skipscope.papers.b.studies.theorem1 import table
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.study import Evidence, Study
+
+if TYPE_CHECKING:
+    import xarray
+
+MEASURE = "theory_straight_lines"
+OFFSETS = (0.0, 3.0)  # a
+DRAWN_UNITS = 16  # of the states that are shown
+SPREAD = 4.0  # the largest offset where directions differ
+
+
+@dataclass(frozen=True)
+class Theorem31Settings:
+    draws: int = 10  # random directions and starts
+    sizes: tuple[int, ...] = (2, 16, 64)  # d
+    depths: tuple[int, ...] = (16, 100, 1000)  # units
+    slopes: tuple[float, ...] = (0.5, 0.8, 1.0, 1.25, 2.0)  # b
+    directions: int = 10  # C, where there are several
+
+    def __post_init__(self) -> None:
+        if not self.sizes or not self.depths or not self.slopes or min(self.draws, *self.depths) < 1:
+            raise InputError("expected a draw, a size, a depth and a slope, or more of each")
+        if min(self.sizes) < 2 or not min(self.slopes) > 0 or not 2 <= self.directions <= max(self.sizes):
+            raise InputError(
+                f"expected sizes of at least 2, slopes above 0 and from 2 to {max(self.sizes)} directions, "
+                f"got {self.sizes}, {self.slopes} and {self.directions}"
+            )
+
+
+def run(bench: Bench, settings: Theorem31Settings) -> Evidence:
+    return evidence(
+        bench.part("formulas", lambda: _formulas(settings, bench.seed)),
+        bench.part("growth", lambda: _growth(settings, bench.seed)),
+        bench.part("directions", lambda: _directions(settings, bench.seed)),
+        bench.part("states", lambda: _states(settings, bench.seed)),
+    )
+
+
+def evidence(
+    formulas: xarray.Dataset, growth: xarray.Dataset, directions: xarray.Dataset, states: xarray.Dataset
+) -> dict[str, dict[str, Any]]:
+    """`states` is for the picture alone."""
+    parallel = formulas["parallel"].values
+    straight = growth["slope"].values == 1
+    found: dict[str, Any] = {
+        "error of the corrected formula": float(formulas["corrected"].max()),
+        "error of the printed formula, h_1 parallel to u": float(formulas["printed"].values[parallel].max()),
+        "error of the printed formula, any h_1": float(formulas["printed"].values[~parallel].min()),
+        "error of the telescoping product": float(formulas["telescoping"].max()),
+        "largest difference of steps, s_i = 1 / i": float(formulas["steps"].max()),
+        "relative error of the Gamma form of the growth": float(growth["gamma_error"].max()),
+        "largest |growth exponent - 1 / slope|": float(abs(growth["exponent"] - 1 / growth["slope"]).max()),
+        "distance from a line, several directions of slope 1": float(directions["from_line"].values[:2].max()),
+        "distance from a line, several directions of slope 2": float(directions["from_line"].values[-1]),
+    }
+    if straight.any():
+        found["step CoV, slope 1"] = float(growth["variation"].values[straight].max())
+    if (~straight).any():
+        found["smallest step CoV, other slopes"] = float(growth["variation"].values[~straight].min())
+    return {"A14": found}
+
+
+def _drawn(size: int, count: int, *parts: int | str) -> tuple[Tensor, Tensor]:
+    """A start of length 1 (size), and orthonormal directions (size, count)."""
+    generator = torch.Generator("cpu").manual_seed(seed_of("theorem 3.1", *parts))
+    normal = torch.randn(size, count + 1, dtype=torch.float64, generator=generator, device="cpu")
+    return normal[:, -1] / normal[:, -1].norm(), torch.linalg.qr(normal[:, :-1])[0]
+
+
+def _formulas(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
+    """s_i = 1/i: the recursion against both formulas, for any start and for one that is parallel to u."""
+    rows: list[dict[str, Any]] = []
+    for size in settings.sizes:
+        for depth in settings.depths:
+            k = torch.arange(1, depth + 2, dtype=torch.float64, device="cpu")
+            for draw in range(settings.draws):
+                start, directions = _drawn(size, 1, seed, size, depth, draw)
+                for parallel in (False, True):
+                    first = directions[:, 0] if parallel else start
+                    way = theorem31(first, directions, inverse_affine(depth))
+                    errors = way.check()
+                    rows.append(
+                        {
+                            "size": size,
+                            "depth": depth,
+                            "parallel": parallel,
+                            "corrected": errors.corrected,
+                            "printed": errors.printed,
+                            "telescoping": float((way.growth[:, 0] / k - 1).abs().max()),
+                            "from_line": errors.from_line,
+                            "steps": errors.steps,
+                        }
+                    )
+    return table("case", range(len(rows)), rows, measure=MEASURE, part="formulas")
+
+
+def _growth(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
+    """1/s_i = a + b i, through all units of the deepest network."""
+    depth = max(settings.depths)
+    start, directions = _drawn(max(settings.sizes), 1, seed, "growth")
+    rows = []
+    for slope in settings.slopes:
+        for offset in OFFSETS:
+            way = theorem31(start, directions, inverse_affine(depth, offset, slope))
+            closed = gamma_growth(depth, offset, slope)
+            rows.append(
+                {
+                    "slope": slope,
+                    "offset": offset,
+                    "growth": float(way.growth[-1, 0]),
+                    "exponent": way.exponent,
+                    "gamma_error": float((way.growth[:, 0] / closed - 1).abs().max()),
+                    "variation": way.step_variation,
+                    "score": way.line_shape_score,
+                }
+            )
+    return table("case", range(len(rows)), rows, measure=MEASURE, part="growth", units=depth)
+
+
+def _directions(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
+    """Several directions: all alike, with offsets of their own, and with offsets and slope 2."""
+    count = settings.directions
+    start, directions = _drawn(max(settings.sizes), count, seed, "directions")
+    offsets = [SPREAD * place / (count - 1) for place in range(count)]
+    kinds = {
+        "1 / i": inverse_affine(DRAWN_UNITS),
+        "1 / (a + i), an a for each": torch.stack([inverse_affine(DRAWN_UNITS, a) for a in offsets], 1),
+        "1 / (a + 2 i), an a for each": torch.stack([inverse_affine(DRAWN_UNITS, a, 2.0) for a in offsets], 1),
+    }
+    rows = []
+    for values in kinds.values():
+        way = theorem31(start, directions, values)
+        errors = way.check()
+        rows.append(
+            {
+                "corrected": errors.corrected,
+                "from_line": errors.from_line,
+                "steps": errors.steps,
+                "variation": way.step_variation,
+                "score": way.line_shape_score,
+            }
+        )
+    return table("kind", list(kinds), rows, measure=MEASURE, part="directions", directions=count, units=DRAWN_UNITS)
+
+
+def _states(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
+    """Coordinates of states along u and along what of h_1 is orthogonal to it, recursion and printed formula."""
+    import xarray
+
+    start, directions = _drawn(max(settings.sizes), 1, seed, "states")
+    u = directions[:, 0]
+    across = start - (u @ start) * u
+    frame = torch.stack([u * (u @ start).sign(), across / across.norm()], 1)  # d, 2
+    slopes = sorted({1.0, min(settings.slopes), max(settings.slopes)})
+    ways = [theorem31(start, directions, inverse_affine(DRAWN_UNITS, 0.0, slope)) for slope in slopes]
+    return xarray.Dataset(
+        {
+            "state": (("slope", "k", "axis"), torch.stack([way.recursion @ frame for way in ways]).numpy()),
+            "printed": (("slope", "k", "axis"), torch.stack([way.printed @ frame for way in ways]).numpy()),
+            "variation": ("slope", [way.step_variation for way in ways]),
+        },
+        {"slope": slopes, "k": range(1, DRAWN_UNITS + 2), "axis": ["along u", "across"]},
+        {"measure": MEASURE, "part": "states"},
+    )
+
+
+STUDY = Study(
+    PAPER,
+    "theorem31",
+    paper_found="Rank-one Jacobians of one direction, with singular values 1/i, put states equally spaced on a line.",
+    we_expect="They do, though not at the printed places; and steps are equal only if 1/s_i has slope 1.",
+    presets={
+        "smoke": Theorem31Settings(1, sizes=(4,), depths=(16,), slopes=(1.0, 2.0), directions=3),
+        "quick": Theorem31Settings(),
+        "full": Theorem31Settings(50),
+        "paper": Theorem31Settings(50),
+    },
+    cost={
+        "smoke": "a second",
+        "quick": "seconds on 2 cores",
+        "full": "a minute on 2 cores; a GPU is of no use to it",
+        "paper": "as full: the paper has the proof alone",
+    },
+    run=run,
+    claims=decided_by("A.theorem31"),
+)

@@ -1,0 +1,305 @@
+"""Residual alignment in trained networks: how it comes with training, and what becomes of it with one thing changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy
+
+from skipscope.measure.alignment_summary import depth_fit
+from skipscope.papers.a.figures.emergence import (
+    as_alignment,
+    collapse_in_training,
+    counterfactuals,
+    emergence,
+    last_values,
+    values_by_case,
+)
+from skipscope.report.figures.alignment import SHOWN_VALUES
+from skipscope.report.figures.style import COLOURS
+from skipscope.report.table import Table, mean_count, number, with_error
+from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, named
+
+if TYPE_CHECKING:
+    import xarray
+
+ALIGNMENT, CHANGED, COLLAPSE = ("A.alignment", "A.collapse"), ("A.counterfactuals",), ("A.collapse",)
+TRAINED_BY = ("network", "data", "epochs", "rate", "weight_decay")  # attributes in which cases differ
+TOGETHER = len(COLOURS)  # curves of one figure
+
+COLUMNS = {
+    "line_shape": "LSS",
+    "step_variation": "step CoV",
+    "over_chance_adjacent": "m, neighbours / chance",
+    "over_chance_all": "m / chance",
+    "swapped": "m(VJU)",
+    "u1v1": "u1·v1",
+    "energy": "energy in C",
+    "gap": "s(C+1)/s1",
+    "r_squared": "R² of 1/s1",
+    "slope": "slope of 1/s1",
+    "large": "> 5 %",
+    "train_accuracy": "train accuracy",
+    "test_accuracy": "test accuracy",
+}
+ALONG = (
+    "Residual alignment along the training, against log10(1 + epoch): means over seeds at {images}, with bands of one "
+    "standard deviation where there are several seeds. The paper (Li and Papyan) shows trained networks alone: states "
+    "on a straight line with equal steps (RA1), common singular vectors (RA2), energy in no more singular values than "
+    "classes (RA3, fully connected networks), 1/s1 on a line over depth (RA4). Curves should go to 1, 0, 0, 1, 1, 1."
+)
+VALUES = (
+    "{title} after {epochs} epochs: the inverse of the largest singular value of the branches, and the {shown} largest "
+    "ones, against depth; means over {images} and {seeds}. The paper (figures 38 to 46) shows the values after the "
+    "first {classes} at zero in fully connected networks (RA3), and 1/s1 on a line (RA4), at a single image. {line}"
+)
+CHANGES = (
+    "Networks that differ from '{base}' in one thing: line shape score and m of all pairs of units over its chance "
+    "level, after training; a point a seed, a bar at their mean. The paper finds no alignment without skips, alignment "
+    "at all depths and widths, and less of it for random labels. Networks with and without skips compare with each "
+    "other, at equal rate and epochs, and not with the dotted lines, which are the means of '{base}'."
+)
+NO_BASE = (
+    "Networks that differ in one thing: line shape score and m of all pairs of units over its chance level, after "
+    "training; a point a seed, a bar at their mean."
+)
+CHANGED_ALONG = (
+    "Networks with one thing changed along their training, against log10(1 + epoch): means over seeds with bands of "
+    "one standard deviation where there are several. Curves of aligned networks go to 1, 0, 0, 1, 1, 1."
+)
+CHANGED_VALUES = (
+    "Largest singular values of the branches against depth after training, means over samples and seeds; the first C, "
+    "the number of classes of each case, in one colour and the rest in another. The paper finds that as many are large "
+    "as there are classes: the second colour should lie at zero."
+)
+ABOUT = (
+    "Of branches' Jacobians and states at training samples, mean and standard deviation over {n} networks. LSS: line "
+    "shape score, 1 is straight. Step CoV: standard deviation over mean of the steps. m: distance from alignment of "
+    "the C leading singular vectors over all pairs of units, or neighbours, relative to that of random rotations; "
+    "m(VJU) with left and right vectors exchanged, not relative. Energy: share of |J|² in the first C singular values. "
+    "> 5 %: singular values above 5 % of the first. R² and slope: of the line through 1/s1 over depth without the "
+    "first quarter of the units."
+)
+ABOUT_TRAINING = (
+    "Decay budget: learning rate x weight decay / (1 - momentum), summed over all steps. Width: entries of a state. "
+    "Samples: training images at which Jacobians are taken."
+)
+NC1 = (
+    "NC1, the spread within classes over that between them, over all training samples: before the classifier against "
+    "log10(1 + epoch), one curve a network; and layer by layer at the first and at the last epoch. The paper (Li and "
+    "Papyan) finds neural collapse, NC1 near zero, together with alignment: curves on the left should fall when m does."
+)
+
+
+def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    cases = _titled(datasets)
+    names = dict(zip(cases, datasets, strict=True))
+    subjects = {title: data for title, data in cases.items() if _unchanged(data)}
+    changed = {title: data for title, data in cases.items() if title not in subjects}
+    figures = {}
+    for place, group in enumerate(_groups(subjects, TOGETHER)):
+        figures[_numbered("emergence", place)] = Picture(
+            ALONG.format(images=_images(group)), emergence(group), ALIGNMENT
+        )
+    for title, data in subjects.items():
+        figures[f"{names[title]}-values"] = Picture(_values_caption(title, data), last_values(data), ALIGNMENT[:1])
+    if changed:
+        base = _base(subjects, changed)
+        beside = {title: subjects[title] for title in ([base] if base else [])}
+        caption = CHANGES.format(base=base) if base else NO_BASE
+        figures["counterfactuals"] = Picture(caption, counterfactuals({**beside, **changed}, base), CHANGED)
+        for place, group in enumerate(_groups(changed, TOGETHER - len(beside))):
+            name = _numbered("counterfactuals-along", place)
+            figures[name] = Picture(CHANGED_ALONG, emergence({**beside, **group}), CHANGED)
+        figures["counterfactuals-values"] = Picture(CHANGED_VALUES, values_by_case({**beside, **changed}), CHANGED)
+    ordered = {**subjects, **changed}
+    tables = [
+        _statistics("after training", ordered, -1),
+        _statistics("at initialisation", ordered, 0),
+        _training(ordered),
+    ]
+    return View(tables, figures, [*_subject_sentences(subjects), *_changed_sentences(subjects, changed)])
+
+
+def collapse_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    networks = named(datasets)
+    figures = {
+        _numbered("collapse-along", place): Picture(NC1, collapse_in_training(group), COLLAPSE)
+        for place, group in enumerate(_groups(networks, TOGETHER))
+    }
+    rows = []
+    for name, data in networks.items():
+        for epoch in data["epoch"].values:
+            here = data.sel(epoch=epoch)
+            quantities = ("nc3", "nc4", "accuracy")
+            cells = [number(float(here["nc1"][place])) for place in (0, -1)]
+            rows.append([name, str(epoch), *cells, *(number(float(here[key])) for key in quantities)])
+    columns = ["network", "epoch", "NC1, first layer", "NC1, last", "NC3", "NC4", "accuracy"]
+    about = "Over all training samples, every class counting the same. NC3, NC4, accuracy: of the classifier."
+    sentences = [_collapse_sentence(name, data) for name, data in list(networks.items())[:SPOKEN_OF]]
+    return View([Table("Neural collapse along the training", columns, rows, about)], figures, sentences)
+
+
+# -- cases
+
+
+def _titled(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """By what a case is called; its dataset's name is behind it where several are called the same."""
+    counts = Counter(str(data.attrs["title"]) for data in datasets.values())
+    return {
+        title if counts[title := str(data.attrs["title"])] == 1 else f"{title} ({name})": data
+        for name, data in datasets.items()
+    }
+
+
+def _unchanged(data: xarray.Dataset) -> bool:
+    """A case that is called by its type and data alone."""
+    return bool(data.attrs["title"] == f"{_type(data)} on {data.attrs['data']}")
+
+
+def _type(data: xarray.Dataset) -> str:
+    return str(data.attrs["network"]).partition("-")[0]
+
+
+def _base(subjects: Mapping[str, xarray.Dataset], changed: Mapping[str, xarray.Dataset]) -> str:
+    """The subject that changed cases are compared with: that with which they have the most in common, as long as one
+    of them differs in one thing alone; empty where there is none."""
+
+    def alike(one: xarray.Dataset, other: xarray.Dataset) -> int:
+        return sum(one.attrs[key] == other.attrs[key] for key in TRAINED_BY)
+
+    nearest = [
+        title
+        for title, data in subjects.items()
+        if any(alike(data, other) >= len(TRAINED_BY) - 1 for other in changed.values())
+    ]
+    return max(nearest, key=lambda title: sum(alike(subjects[title], other) for other in changed.values()), default="")
+
+
+def _groups(cases: Mapping[str, xarray.Dataset], most: int) -> list[dict[str, xarray.Dataset]]:
+    whole = list(cases.items())
+    return [dict(whole[start : start + most]) for start in range(0, len(whole), most)]
+
+
+def _numbered(name: str, place: int) -> str:
+    return f"{name}-{place + 1}" if place else name
+
+
+# -- words
+
+
+def _images(cases: Mapping[str, xarray.Dataset]) -> str:
+    return counted(max(int(data.attrs["images"]) for data in cases.values()), "training sample")
+
+
+def _values_caption(title: str, data: xarray.Dataset) -> str:
+    fit = depth_fit(as_alignment(data))
+    units = f"leaves out the first {counted(fit.first, 'unit')}" if fit.first else "goes through all units"
+    line = (
+        f"The line {units}: slope {number(fit.slope)}, R² "
+        f"{number(fit.r_squared)}, of values that are averaged over seeds too; the table has the means of each seed's."
+        if numpy.isfinite(fit.slope)
+        else f"No line: {counted(fit.units, 'unit')} are too few."
+    )
+    return VALUES.format(
+        title=title[:1].upper() + title[1:],
+        epochs=data.attrs["epochs"],
+        shown=min(SHOWN_VALUES, data.sizes["rank"]),
+        images=_images({title: data}),
+        seeds=counted(data.sizes["seed"], "seed"),
+        classes=int(data.attrs["classes"]),
+        line=line,
+    )
+
+
+def _subject_sentences(subjects: Mapping[str, xarray.Dataset]) -> list[str]:
+    found = []
+    for title, data in list(subjects.items())[:SPOKEN_OF]:
+        end, start = (_means(data, epoch) for epoch in (-1, 0))
+        text = (
+            f"After {data.attrs['epochs']} epochs {counted(data.sizes['seed'], 'network')} of {title} "
+            f"{'has' if data.sizes['seed'] == 1 else 'have'} a line shape score of {number(end['line_shape'])} (1 is "
+            f"straight; {number(start['line_shape'])} before training), m of {end['over_chance_all']:.0%} of its "
+            f"chance level ({start['over_chance_all']:.0%}), and {end['energy']:.1%} of the branches' energy in the "
+            f"first {int(data.attrs['classes'])} singular values ({start['energy']:.1%})"
+        )
+        if numpy.isfinite(end["slope"]):
+            text += f"; 1/s1 over depth has slope {number(end['slope'])} with R² {number(end['r_squared'])}"
+        found.append(f"{text}.")
+    return found
+
+
+def _changed_sentences(subjects: Mapping[str, xarray.Dataset], changed: Mapping[str, xarray.Dataset]) -> list[str]:
+    """Of the case whose paths differ the most from the base's."""
+    base = _base(subjects, changed)
+    if not base:
+        return []
+    before = _means(subjects[base])
+    scores = {title: _means(data)["line_shape"] for title, data in changed.items()}
+    there = {title: score for title, score in scores.items() if numpy.isfinite(score)}
+    if not there or not numpy.isfinite(before["line_shape"]):
+        return []
+    most = max(there, key=lambda title: abs(numpy.log(there[title] / before["line_shape"])))
+    after = _means(changed[most])
+    return [
+        f"Of {counted(len(changed), 'case')} with one thing changed the line shape score moves most in '{most}': "
+        f"{number(after['line_shape'])} in place of {number(before['line_shape'])}, with m at "
+        f"{after['over_chance_all']:.0%} of chance in place of {before['over_chance_all']:.0%}."
+    ]
+
+
+def _collapse_sentence(name: str, data: xarray.Dataset) -> str:
+    nc1, epochs = data["nc1"].isel(layer=-1).values, data["epoch"].values
+    return (
+        f"NC1 before the classifier of {name} goes from {number(float(nc1[0]))} at epoch {epochs[0]} to "
+        f"{number(float(nc1[-1]))} at epoch {epochs[-1]}."
+    )
+
+
+# -- tables
+
+
+def _finite(data: xarray.Dataset, key: str, epoch: int) -> numpy.ndarray:
+    """One value a seed that has one: networks that diverged have none in the end."""
+    values = data[key].isel(epoch=epoch).values
+    return values[numpy.isfinite(values)]
+
+
+def _means(data: xarray.Dataset, epoch: int = -1) -> dict[str, float]:
+    found = {key: _finite(data, key, epoch) for key in COLUMNS}
+    return {key: float(values.mean()) if values.size else float("nan") for key, values in found.items()}
+
+
+def _statistics(when: str, cases: Mapping[str, xarray.Dataset], epoch: int) -> Table:
+    rows = []
+    for title, data in cases.items():
+        measured, seeds = _finite(data, "line_shape", epoch).size, data.sizes["seed"]
+        cells = [_cell(_finite(data, key, epoch), key) for key in COLUMNS]
+        rows.append([title, str(seeds) if measured == seeds else f"{measured} of {seeds}", *cells])
+    counts = sorted({data.sizes["seed"] for data in cases.values()})
+    about = ABOUT.format(n=" or ".join(map(str, counts)))
+    return Table(f"Residual alignment {when}", ["case", "networks", *COLUMNS.values()], rows, about)
+
+
+def _cell(values: numpy.ndarray, key: str) -> str:
+    if not values.size:
+        return "-"
+    mean = float(values.mean())
+    if values.size == 1:
+        return mean_count(mean) if key == "large" else number(mean)
+    return with_error(mean, float(values.std(ddof=1)))
+
+
+def _training(cases: Mapping[str, xarray.Dataset]) -> Table:
+    rows = []
+    for title, data in cases.items():
+        about = data.attrs
+        numbers = ("classes", "width", "epochs", "rate", "weight_decay", "decay_budget", "images")
+        rows.append(
+            [title, str(about["network"]), str(about["data"]), str(data.sizes["unit"])]
+            + [number(float(about[key])) for key in numbers]
+        )
+    columns = ["case", "network", "data", "units", "classes", "width", "epochs", "rate", "weight decay"]
+    return Table("How they were trained", [*columns, "decay budget", "samples"], rows, ABOUT_TRAINING, names=3)

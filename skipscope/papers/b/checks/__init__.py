@@ -1,0 +1,1 @@
+"""Theorem 2 of paper B against numbers: parts of its study."""

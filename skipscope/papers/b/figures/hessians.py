@@ -1,0 +1,153 @@
+"""Hessians of n-shortcut networks: against depth before training, and against loss and step on the way.
+
+A curve is the mean over runs, its bar or band one standard deviation to each side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.papers.b.figures.networks import place_of
+from skipscope.report.figures.style import COLOURS, GREY, look, names_of, shade, styled
+
+if TYPE_CHECKING:
+    import xarray
+
+RUNS = "seed"  # the dimension over which means are taken
+
+
+def mean_and_spread(values: xarray.DataArray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+    """Mean, standard deviation (0 of a single run) and number of the runs that have a finite value."""
+    finite = values.where(numpy.isfinite(values))
+    count = finite.count(RUNS)
+    spread = finite.std(RUNS, ddof=1).where(count > 1, 0.0).where(count > 0)
+    return finite.mean(RUNS).values, spread.values, count.values
+
+
+def against_depth(
+    dataset: xarray.Dataset,
+    quantity: str = "log_condition",
+    title: str = "log10 of largest / 10th percentile of |lambda|",
+) -> Any:
+    """Means with error bars against depth, one curve a kind of network; crosses at the ceiling count masked runs.
+
+    dataset: the quantity and `masked` (architecture, depth, seed); NaN where masked or not measured. Attribute
+    `log_ceiling`: above which values are masked.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    depths = dataset["depth"].values
+    masked = dataset["masked"].sum(RUNS)
+    for number, name in enumerate(names_of(dataset, "architecture")):
+        place = place_of(name, number)
+        mean, spread, count = mean_and_spread(dataset[quantity].sel(architecture=name))
+        figure.add_scatter(
+            x=depths,
+            y=mean,
+            error_y={"type": "data", "array": spread, "thickness": 1.5, "width": 4},
+            customdata=numpy.stack([spread, count], 1),
+            mode="lines+markers",
+            **look(name, place, size=8),
+            hovertemplate=(
+                f"{name}, depth %{{x}}<br>%{{y:.4f}} ± %{{customdata[0]:.2g}}, runs: %{{customdata[1]}}<extra></extra>"
+            ),
+        )
+        lost = masked.sel(architecture=name).values
+        if lost.any():
+            figure.add_scatter(
+                x=depths[lost > 0],
+                y=numpy.full((lost > 0).sum(), float(dataset.attrs["log_ceiling"])),
+                customdata=lost[lost > 0],
+                mode="markers",
+                name=f"{name}, masked",
+                legendgroup=name,
+                marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": COLOURS[place % len(COLOURS)]}},
+                hovertemplate=f"{name}, depth %{{x}}: %{{customdata:.0f}} masked<extra></extra>",
+            )
+    figure.update_xaxes(title_text="depth", tickvals=depths)
+    figure.update_yaxes(title_text=title, rangemode="tozero")
+    return styled(figure, height=480)
+
+
+def against_loss(dataset: xarray.Dataset, quantities: Mapping[str, str]) -> Any:
+    """Means and bands against the falling loss, one panel a quantity (with the title of its axis).
+
+    dataset: the quantities (architecture, seed, level); `level` are losses, attribute `lowest_loss` the optimum.
+    """
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, len(quantities), horizontal_spacing=0.12)
+    losses = dataset["level"].values
+    excess = losses - float(dataset.attrs["lowest_loss"])
+    for panel, (quantity, title) in enumerate(quantities.items()):
+        here = {"row": 1, "col": panel + 1}
+        for number, name in enumerate(names_of(dataset, "architecture")):
+            place = place_of(name, number)
+            mean, spread, count = mean_and_spread(dataset[quantity].sel(architecture=name))
+            seen = count > 0
+            if not seen.any():
+                continue
+            x, low, high = excess[seen], (mean - spread)[seen], (mean + spread)[seen]
+            style = look(name, place, size=5)
+            shade(figure, x, low, high, style, **here)
+            figure.add_scatter(
+                x=x,
+                y=mean[seen],
+                customdata=numpy.stack([losses[seen], spread[seen], count[seen]], 1),
+                mode="lines+markers",
+                showlegend=panel == 0,
+                **style,
+                hovertemplate=(
+                    f"{name}, loss %{{customdata[0]:.5g}}<br>%{{y:.4g}} ± %{{customdata[1]:.2g}}, "
+                    "runs: %{customdata[2]}<extra></extra>"
+                ),
+                **here,
+            )
+        figure.update_yaxes(title_text=title, **here)
+    figure.update_xaxes(
+        type="log",
+        dtick=1,
+        autorange="reversed",
+        exponentformat="power",
+        title_text="loss above that of the best linear map",
+    )
+    return styled(figure, height=460)
+
+
+def learning_dynamics(dataset: xarray.Dataset, run: int = 0) -> Any:
+    """Gradient norm and index of one run against the step; grey lines at the gradient's peak and the index' drop.
+
+    dataset: `index` and `step` (seed, epoch), `gradient_norm` (seed, every), `peak` and `drop` (seed).
+    """
+    from plotly.subplots import make_subplots
+
+    one = dataset.isel({RUNS: run})
+    known = one.dropna("epoch", subset=["step"])
+    last = int(known["step"].max())
+    figure = make_subplots(specs=[[{"secondary_y": True}]])
+    figure.add_scatter(
+        x=numpy.arange(last + 1),
+        y=one["gradient_norm"].values[: last + 1],
+        mode="lines",
+        **look("norm of the gradient", 0),
+        hovertemplate="step %{x}: gradient %{y:.4g}<extra></extra>",
+    )
+    figure.add_scatter(
+        x=known["step"].values,
+        y=known["index"].values,
+        mode="lines+markers",
+        **look("index", 1),
+        hovertemplate="step %{x}: index %{y:.4f}<extra></extra>",
+        secondary_y=True,
+    )
+    for key, dash in (("peak", "solid"), ("drop", "dot")):
+        figure.add_vline(x=float(one[key]), line={"color": GREY, "width": 1, "dash": dash}, layer="below")
+    figure.update_xaxes(title_text="step of gradient descent")
+    figure.update_yaxes(title_text="norm of the gradient", rangemode="tozero", secondary_y=False)
+    index_axis = {"title_text": "share of negative eigenvalues", "showgrid": False, "tickmode": "auto"}
+    figure.update_yaxes(**index_axis, tickformat=".3f", secondary_y=True)
+    return styled(figure, height=460)

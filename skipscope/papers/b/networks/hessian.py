@@ -1,0 +1,155 @@
+"""The exact Hessian of an n-shortcut network's loss by all its weights, at any point.
+
+Where no ReLU switches, each sample sees a linear network. With L_a the map from what layer a puts out to the network's
+output, x_a the input of layer a, and C_ab the map from what layer b puts out to what a later layer a takes in,
+
+    df = sum_a L_a dW_a x_a        d^2 f = 2 sum_{a > b} L_a dW_a C_ab dW_b x_b
+
+so that in the order of `skipscope.theory`, each weight column by column, the blocks for a >= b are
+
+    H_ab[ji, lk] = < (x_a x_b^T)[j, l] (L_a^T L_b)[i, k] + C_ab[j, k] (L_a^T e)[i] x_b[l] >,    e = f - y
+
+without the second term for a = b. In a linear network L and C are the same for all samples: from second moments alone,
+each block is a sum of two Kronecker products. Otherwise cost and memory are those of a few matrix products per pair of
+layers: m L^2 d^4 operations. Smooth activations have a curvature of their own, which the blocks above leave out; for
+them, and for biases, there is automatic differentiation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.numerics import load_forward_mode
+from skipscope.papers.b.networks.loss import Data, Moments, Samples, check_width, suited, within
+from skipscope.papers.b.networks.network import Seen, ShortcutSpec, as_vector, backward, from_vector, outputs, scaled
+
+ROUTES = ("moments", "patterns", "autograd")
+
+
+@dataclass(frozen=True, eq=False)
+class ShortcutHessian:
+    """Loss, gradient and Hessian, with parameters in the order of `as_vector`."""
+
+    loss: float
+    gradient: Tensor  # parameters
+    matrix: Tensor  # parameters, parameters
+    route: str  # by which it was computed: one of ROUTES
+
+
+def shortcut_hessian(
+    spec: ShortcutSpec,
+    weights: Tensor,
+    data: Data,
+    biases: Tensor | None = None,
+    *,
+    route: str | None = None,
+    memory: int | None = None,
+) -> ShortcutHessian:
+    """At the weights (L, d, d) of one network, in their precision and on their device.
+
+    route: moments (linear networks), patterns (ReLU and identity, at fixed activation patterns: exact but where a ReLU
+    is at zero, with the slope 0 there), autograd (any network, with samples: slow, and large). None: the first of these
+    that will do. memory: bytes for the work on samples, beside the Hessian itself.
+    """
+    spec.check(weights, biases)
+    if weights.ndim != 3:
+        raise InputError(f"weights: expected those of one network, got the shape {tuple(weights.shape)}")
+    check_width(spec, data)
+    samples = isinstance(data, Samples)
+    fitting = {"moments": spec.linear, "patterns": spec.piecewise_linear and samples, "autograd": samples}
+    possible = [name for name, fits in fitting.items() if fits]
+    if not possible:
+        raise InputError("data: second moments are enough for a linear network only; expected Samples for this one")
+    if route is not None and route not in possible:
+        given = f"this network with {type(data).__name__}"
+        raise InputError(f"route: expected {' or '.join(possible)} for {given}, got {route!r}")
+    route = route or possible[0]
+    data = suited(spec, weights, data) if route == "moments" else data.like(weights)
+    if route == "autograd":
+        assert isinstance(data, Samples)
+        return _by_autograd(spec, weights, data, biases)
+    return _by_maps(spec, weights, data, memory, route)
+
+
+def _by_autograd(spec: ShortcutSpec, weights: Tensor, data: Samples, biases: Tensor | None) -> ShortcutHessian:
+    def loss(vector: Tensor) -> Tensor:
+        W, b = from_vector(spec, vector)
+        return data.loss(outputs(spec, W, data.x, b))[0]
+
+    load_forward_mode()
+    vector = as_vector(spec, weights, biases).detach()
+    gradient, value = torch.func.grad_and_value(loss)(vector)
+    return ShortcutHessian(float(value), gradient, torch.func.hessian(loss)(vector), "autograd")
+
+
+@torch.no_grad()
+def _by_maps(spec: ShortcutSpec, weights: Tensor, data: Data, memory: int | None, route: str) -> ShortcutHessian:
+    L, d = spec.depth, spec.width
+    loss = 0.0
+    gradient = weights.new_zeros(L, d, d)
+    H = weights.new_zeros(L, d, d, L, d, d)  # layer, column, row; layer, column, row
+    for part in within(memory, data, 6 * weights.numel(), weights):  # a sample has some six d x d matrices a layer
+        loss += _add(H, gradient, spec, weights, part)
+    matrix = H.view(spec.parameters, spec.parameters)
+    _mirror(matrix, d * d)
+    return ShortcutHessian(loss, gradient.mT.flatten(), matrix, route)
+
+
+def _add(H: Tensor, gradient: Tensor, spec: ShortcutSpec, weights: Tensor, data: Data) -> float:
+    """Adds to the gradient and, at and below the diagonal of blocks, to the Hessian; returns the loss.
+
+    p counts patterns: the samples, each a single row q; or one pattern, whose rows q are the d unit vectors.
+    """
+    axis = 0 if isinstance(data, Moments) else 1
+    seen = Seen()
+    results = outputs(spec, weights, data.x.unsqueeze(axis), seen=seen)
+    loss, errors = data.loss(results.squeeze(axis))
+    errors = errors.unsqueeze(axis)  # p, q, output
+    patterns, d = len(errors), spec.width
+    eye = torch.eye(d, dtype=weights.dtype, device=weights.device).expand(patterns, d, d)
+    maps = torch.stack(backward(spec, weights, seen, eye), 1)  # p, layer, output, row
+    inputs = torch.stack(seen.inputs, 1)  # p, layer, q, column
+    weighted = data.sxx @ inputs if isinstance(data, Moments) else inputs / data.total
+    deltas = torch.einsum("pqo,paoi->paqi", errors, maps)
+    gradient += torch.einsum("paqi,paqj->aij", deltas, inputs)
+    for a, between in enumerate(_between(spec, weights, seen, eye)):
+        to = a + 1
+        inner = torch.einsum("pqj,pbql->pbjl", inputs[:, a], weighted[:, :to])
+        outer = torch.einsum("poi,pbok->pbik", maps[:, a], maps[:, :to])
+        H[a, :, :, :to] += torch.einsum("pbjl,pbik->jiblk", inner, outer)
+        if a:
+            mixed = torch.einsum("pqi,pbql->pbil", deltas[:, a], inputs[:, :a])
+            H[a, :, :, :a] += torch.einsum("pbjk,pbil->jiblk", between, mixed)
+    return float(loss)
+
+
+def _between(spec: ShortcutSpec, weights: Tensor, seen: Seen, eye: Tensor) -> Iterator[Tensor]:
+    """For each layer, the maps from what the layers before it put out to what it takes in: p, layer before, d, d."""
+    state = eye.new_zeros(len(eye), 0, *eye.shape[1:])  # to the state before the unit
+    for unit in range(spec.units):
+        branch = _rows_scaled(state, seen.entries[unit])
+        for layer in spec.layers(unit):
+            yield branch
+            branch = torch.cat([weights[layer] @ branch, eye.unsqueeze(1)], 1)
+            branch = _rows_scaled(branch, seen.slopes[layer])
+        if spec.n:
+            branch[:, : state.shape[1]] += state
+        state = branch
+
+
+def _rows_scaled(maps: Tensor, slope: Tensor | None) -> Tensor:
+    """p, layer, d, d by p, 1, d"""
+    return scaled(maps, None if slope is None else slope.unsqueeze(-1))
+
+
+def _mirror(matrix: Tensor, block: int) -> None:
+    """Fills a matrix of blocks above their diagonal; after it, the matrix is exactly symmetric."""
+    for start in range(0, len(matrix), block):
+        own = slice(start, start + block)
+        matrix[:start, own] = matrix[own, :start].T
+        matrix[own, own] = (matrix[own, own] + matrix[own, own].T) / 2

@@ -1,0 +1,1 @@
+"""The studies of paper B: one module per study."""

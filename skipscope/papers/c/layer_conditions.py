@@ -1,0 +1,136 @@
+"""Condition numbers of the twins of a subject, layer by layer: of weights and of hidden states.
+
+A layer's hidden state is what it passes on to the next layer: with norm, activation and skip where there are any. The
+classifier's is the output, and is no hidden state. In networks of convolutions the last block's state is the one that
+enters the classifier, a mean over places. States between blocks are the h of the paper's theory; those inside branches
+are measured too. Networks are measured in float64 on training images, in evaluation mode; those that diverged before
+the first look, as they were before the training, with the batch's statistics in their norms, and they decide nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from skipscope.measure import conditioning
+from skipscope.measure.layers import OUTPUT
+from skipscope.models.network import BlockNetwork
+from skipscope.papers.c.subjects import EPOCH, Subject
+from skipscope.papers.c.twins import reached, twins
+from skipscope.papers.kit.bench import Bench
+
+if TYPE_CHECKING:
+    import xarray
+
+REDUCTION = "max"  # of a tensor's condition numbers, over its modes
+
+
+def layer_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
+    """Of weights and of the states that layers pass on, (network, seed, layer).
+
+    weight_infinity, hidden_infinity: from where on a condition number is numerically infinite. between: whether the
+    state is one between blocks. measured_epoch, (network, seed): 0 for a network that diverged before the first look.
+    """
+    return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of))
+
+
+def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
+    import xarray
+
+    images, _ = of.samples(bench.device)
+    among = twins(bench, of)
+    rows: list[dict[str, numpy.ndarray]] = []
+    progress, total = bench.steps(f"condition numbers of {of.title}"), len(of.models) * len(of.seeds)
+    for title in of.models:
+        for seed in of.seeds:
+            progress(len(rows), total)
+            network = reached(bench, of, title, seed, among)
+            untrained = network.epoch == 0  # its norms have no statistics of their own yet
+            rows.append(conditions(network.at(network.epoch), images, batch_statistics=untrained))
+    if any((row["hidden_full_rank"] == len(images)).any() for row in rows):
+        bench.note(
+            f"{of.title}: {len(images)} images are no more than some states have units, which limits their ranks"
+        )
+    shape = (len(of.models), len(of.seeds), -1)
+    return xarray.Dataset(
+        {
+            **{
+                name: (("network", "seed", "layer"), numpy.array([row[name] for row in rows]).reshape(shape))
+                for name in rows[0]
+            },
+            EPOCH: (("network", "seed"), among["reached_epoch"].values),
+        },
+        {"network": list(of.models), "seed": list(of.seeds), "layer": range(rows[0]["between"].size)},
+        {
+            **of.kind("layer_conditions"),
+            "title": of.title,
+            "data": of.data.name,
+            "reduction": REDUCTION,
+            "samples": len(images),
+        },
+    )
+
+
+def conditions(
+    model: BlockNetwork | Any, images: Tensor, *, batch_statistics: bool = False
+) -> dict[str, numpy.ndarray]:
+    """Of one network, an entry a layer, without the weights of shortcuts; the model is in float64 afterwards."""
+    found = conditioning(model.double(), images.double(), training=batch_statistics).sel(reduction=REDUCTION)
+    layers = [str(name) for name in found["layer"].values if "shortcut" not in str(name) and name != OUTPUT]
+    weights = found.sel(weight=[f"{layer}.weight" for layer in layers])
+    states = found.sel(layer=[*layers[1:], OUTPUT])
+    blocks = [_block(layer, model) for layer in layers]
+    return {
+        "weight_condition": weights["weight_condition"].values,
+        "weight_status": weights["weight_status"].values,
+        "weight_infinity": numpy.array([_infinity(_shape(text)) for text in weights["weight_shape"].values]),
+        "hidden_condition": states["state_condition"].values,
+        "hidden_status": states["state_status"].values,
+        "hidden_infinity": numpy.array([_infinity([max(_shape(text)), 1]) for text in states["layer_shape"].values]),
+        "hidden_rank": states["state_rank"].values,
+        "hidden_full_rank": states["state_full_rank"].values,
+        "dead_units": states["state_zero_units"].values,
+        "between": numpy.array([one != other for one, other in zip(blocks, [*blocks[1:], blocks[-1]], strict=True)]),
+    }
+
+
+def _block(layer: str, model: BlockNetwork) -> str:
+    return next((block for block in model.blocks if layer.startswith(f"{block}.")), layer)
+
+
+def _shape(text: str) -> list[int]:
+    return [int(size) for size in str(text).split(" x ")]
+
+
+def _infinity(shape: Sequence[int]) -> float:
+    """1 / (eps of float64 times the longest side of an unfolding)."""
+    entries = math.prod(shape)
+    return 1 / (torch.finfo(torch.float64).eps * max(max(size, entries // size) for size in shape))
+
+
+def logarithms(dataset: xarray.Dataset, what: str) -> xarray.DataArray:
+    """log10 of condition numbers of "weight" or "hidden"; infinite ones count as numerical infinity."""
+    import xarray
+
+    value = dataset[f"{what}_condition"]
+    finite = value.where(~numpy.isinf(value), dataset[f"{what}_infinity"])
+    return xarray.DataArray(numpy.log10(finite.values), finite.coords, finite.dims)
+
+
+def medians(dataset: xarray.Dataset, what: str, title: str) -> numpy.ndarray:
+    """Of logarithms over layers, one value a seed; of hidden states those between blocks."""
+    values = logarithms(dataset, what).sel(network=title)
+    if what == "hidden":
+        values = values.isel(layer=between(dataset))
+    return values.median("layer", skipna=False).values
+
+
+def between(dataset: xarray.Dataset) -> numpy.ndarray:
+    """Places of the layers whose states are between blocks, which are the same in all networks."""
+    return numpy.flatnonzero(dataset["between"].values.reshape(-1, dataset.sizes["layer"])[0])

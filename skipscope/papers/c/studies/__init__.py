@@ -1,0 +1,1 @@
+"""The studies of paper C: one module per study."""

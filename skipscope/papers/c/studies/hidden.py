@@ -1,0 +1,139 @@
+"""C.hidden: figure 9 of paper C, the condition numbers of hidden states of trained networks.
+
+    skipscope study run C.hidden --preset quick --out DIR
+    skipscope study run C.hidden --preset full --device cuda --set subjects=cifar10-110 --out DIR
+
+The paper finds infinite condition numbers in the first 70 of 110 layers of PlainNet, and in ResNet and ResNeXt high
+ones in early layers that then fall fast.
+
+We expect infinite ones in PlainNet wherever units died in training, how many layers differs from seed to seed, and
+well conditioned states in ResNet from the first layer on. The figure's order, infinite early and finite late, is the
+opposite of the paper's theory.
+
+A condition number is infinite where a unit or channel is exactly zero for the whole batch, or the smallest singular
+value is; so is it counted for C5. Logarithms take a numerically infinite number as it is, and an infinite one as
+numerical infinity, 1 / (eps of float64 times the largest dimension). States between blocks decide: they are the h of
+the paper's theory. All layers, those inside branches too, are reported besides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.papers.c import PAPER
+from skipscope.papers.c.claims import decided_by
+from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
+from skipscope.papers.c.subjects import (
+    AS_IN_PAPER,
+    FULL,
+    PLAIN,
+    QUICK,
+    RESIDUAL,
+    SMOKE,
+    TwinSettings,
+    gathered,
+    subjects,
+)
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.study import Evidence, Study
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def run(bench: Bench, settings: TwinSettings) -> Evidence:
+    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
+    return evidence(found, settings.deciding)
+
+
+def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    return {
+        "C5": gathered(
+            found,
+            deciding,
+            {
+                "share of layers with infinite cond of hidden states, PlainNet": lambda data: _mean(
+                    infinite(data, PLAIN)
+                ),
+                "layers after the first with infinite cond of hidden states, ResNet": lambda data: infinite(
+                    data, RESIDUAL
+                )[:, 1:].sum(1),
+                "share of layers, those inside branches too, PlainNet": lambda data: _mean(
+                    infinite(data, PLAIN, inside=True)
+                ),
+                "share of layers, those inside branches too, ResNet": lambda data: _mean(
+                    infinite(data, RESIDUAL, inside=True)
+                ),
+                "share of layers with numerically infinite cond or worse, PlainNet": lambda data: _mean(
+                    infinite(data, PLAIN, numerically=True)
+                ),
+                "first layer with infinite cond, PlainNet": lambda data: _end(data, first=True),
+                "last layer with infinite cond, PlainNet": lambda data: _end(data, first=False),
+                "units that are zero for the whole batch, a layer, PlainNet": lambda data: dead(data, PLAIN),
+                "units that are zero for the whole batch, a layer, ResNet": lambda data: dead(data, RESIDUAL),
+            },
+        ),
+        "C6": gathered(
+            found,
+            deciding,
+            {
+                "log10 cond of hidden states, layer 1 / median of the rest, ResNet": fall,
+                "log10 cond of hidden states, layer 1, ResNet": lambda data: (
+                    logarithms(data, "hidden").sel(network=RESIDUAL).isel(layer=0).values
+                ),
+            },
+        ),
+    }
+
+
+def infinite(dataset: xarray.Dataset, title: str, *, inside: bool = False, numerically: bool = False) -> numpy.ndarray:
+    """Which states are singular, (seed, layer). inside: those inside branches too. numerically: up to rounding, or
+    overflown."""
+    places = slice(None, -1) if inside else between(dataset)
+    status = dataset["hidden_status"].sel(network=title).isel(layer=places).transpose("seed", "layer").values
+    return numpy.isin(status, ["infinite", "numerically infinite", "overflow"] if numerically else ["infinite"])
+
+
+def dead(dataset: xarray.Dataset, title: str) -> numpy.ndarray:
+    return dataset["dead_units"].sel(network=title).isel(layer=between(dataset)).mean("layer").values
+
+
+def fall(dataset: xarray.Dataset) -> numpy.ndarray:
+    """From the first state between blocks to the median of the others."""
+    values = logarithms(dataset, "hidden").sel(network=RESIDUAL).isel(layer=between(dataset))
+    return values.isel(layer=0).values - values.isel(layer=slice(1, None)).median("layer", skipna=False).values
+
+
+def _mean(rows: numpy.ndarray) -> numpy.ndarray:
+    return rows.mean(1)
+
+
+def _end(dataset: xarray.Dataset, *, first: bool) -> numpy.ndarray:
+    """The first or the last layer, counted from 1, behind which PlainNet's state between blocks is singular."""
+    layers = between(dataset) + 1
+    places = [layers[row] for row in infinite(dataset, PLAIN)]
+    return numpy.array([place[0 if first else -1] if len(place) else numpy.nan for place in places])
+
+
+STUDY = Study(
+    PAPER,
+    "hidden",
+    paper_found="PlainNet's hidden states are singular in its early layers; those of residual networks never.",
+    we_expect="Singular states in PlainNet, from units that died in training; in ResNet none, and no fall.",
+    presets={
+        "smoke": TwinSettings(**SMOKE),
+        "quick": TwinSettings(**QUICK),
+        "full": TwinSettings(**FULL),
+        "paper": TwinSettings(**AS_IN_PAPER),
+    },
+    cost={
+        "smoke": "seconds",
+        "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
+        "full": "a minute of one GPU a subject after its training, which is that of C.accuracy",
+        "paper": "as C.accuracy, whose networks it takes",
+    },
+    run=run,
+    claims=decided_by("C.hidden"),
+)

@@ -1,0 +1,103 @@
+"""C.weights: figures 7 and 8 of paper C, the condition numbers of all weights of trained networks.
+
+    skipscope study run C.weights --preset quick --out DIR
+    skipscope study run C.weights --preset full --device cuda --set subjects=cifar10-110 --out DIR
+
+The paper finds that the condition numbers of PlainNet's weights grow with depth, and that those of ResNet and ResNeXt
+are small everywhere.
+
+We expect somewhat larger condition numbers in PlainNet, and no growth with depth: in small networks they fall.
+
+The networks are those of C.accuracy, at their best learning rates, and are trained once in a run. The paper does not
+say how the singular values of the four modes of a convolution's higher-order SVD become one number: ours is the largest
+condition number over the modes. Weights on shortcuts are left out, so that PlainNet and ResNet have the same layers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from scipy.stats import spearmanr
+
+from skipscope.papers.c import PAPER
+from skipscope.papers.c.claims import decided_by
+from skipscope.papers.c.layer_conditions import layer_conditions, logarithms, medians
+from skipscope.papers.c.subjects import (
+    AS_IN_PAPER,
+    FULL,
+    PLAIN,
+    QUICK,
+    RESIDUAL,
+    SMOKE,
+    TwinSettings,
+    gathered,
+    subjects,
+)
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.study import Evidence, Study
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def run(bench: Bench, settings: TwinSettings) -> Evidence:
+    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
+    return evidence(found, settings.deciding)
+
+
+def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    return {
+        "C3": gathered(
+            found,
+            deciding,
+            {
+                "median log10 cond of weights, PlainNet - ResNet": difference,
+                **{
+                    f"median log10 cond of weights, {title}": partial(medians, what="weight", title=title)
+                    for title in (PLAIN, RESIDUAL)
+                },
+            },
+        ),
+        "C4": gathered(
+            found,
+            deciding,
+            {
+                "Spearman of layer and cond of weights, PlainNet": lambda data: growth(data, PLAIN),
+                "|Spearman of layer and cond of weights|, ResNet": lambda data: abs(growth(data, RESIDUAL)),
+            },
+        ),
+    }
+
+
+def difference(dataset: xarray.Dataset) -> numpy.ndarray:
+    return medians(dataset, "weight", PLAIN) - medians(dataset, "weight", RESIDUAL)
+
+
+def growth(dataset: xarray.Dataset, title: str) -> numpy.ndarray:
+    """Rank correlation of layer and condition number, one value a seed."""
+    rows = logarithms(dataset, "weight").sel(network=title).transpose("seed", "layer").values
+    return numpy.array([spearmanr(range(len(row)), row)[0] for row in rows])
+
+
+STUDY = Study(
+    PAPER,
+    "weights",
+    paper_found="PlainNet's weights are badly conditioned, the more the deeper; those of residual networks are not.",
+    we_expect="Somewhat larger condition numbers in PlainNet, which fall with depth.",
+    presets={
+        "smoke": TwinSettings(**SMOKE),
+        "quick": TwinSettings(**QUICK),
+        "full": TwinSettings(**FULL),
+        "paper": TwinSettings(**AS_IN_PAPER),
+    },
+    cost={
+        "smoke": "seconds",
+        "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
+        "full": "a minute of one GPU a subject after its training, which is that of C.accuracy",
+        "paper": "as C.accuracy, whose networks it takes",
+    },
+    run=run,
+    claims=decided_by("C.weights"),
+)

@@ -1,0 +1,289 @@
+"""What paper C's studies train: subjects, of which each is a data set, a depth and a form, and how they are trained.
+
+`mnist-60-connected` and `cifar100-110` are subjects. Of each there are twins: the same network without skips
+(PlainNet), with them (ResNet), and with several paths a branch (ResNeXt).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from skipscope.data import Dataset, Split
+from skipscope.errors import InputError
+from skipscope.models import names
+from skipscope.papers.kit.bench import Bench
+from skipscope.runs.cache import key_of
+from skipscope.training import Settings
+from skipscope.training.networks import Network, Trained
+
+if TYPE_CHECKING:
+    import xarray
+
+PLAIN, RESIDUAL, PATHS = "PlainNet", "ResNet", "ResNeXt"
+FAMILIES = {PLAIN: "plainnet", RESIDUAL: "resnet", PATHS: "resnext"}  # title: family, and options after a hyphen
+DIRAC, ADDITIVE = "DiracNet", "DiracNet, additive"
+DIRACS = {DIRAC: "diracnet", ADDITIVE: "diracnet-additive", RESIDUAL: "resnet"}
+KNOWN = FAMILIES | DIRACS
+SUBJECT = r"([a-z][a-z0-9]*(?:-mnist)?)-(\d+)((?:-[a-z]+\d*)*)(?::(.+))?"
+IN_WORDS = {"connected": "fully connected", "linear": "linear units", "nonorm": "no norms"}  # options
+SMOKE: dict[str, Any] = {  # for tests: one epoch, in which nothing is learnt
+    "subjects": ("digits-6-connected-n4",),
+    "samples": 100,
+    "networks": 1,
+    "epochs": 1,
+    "least_steps": 1,
+    "batch": 50,
+    "rates": (0.1,),
+    "looks": (1,),
+    "images": 50,
+}
+QUICK: dict[str, Any] = {"subjects": ("mnist-60-connected", "digits-20-n4"), "deciding": ("mnist-60-connected",)}
+LARGE: dict[str, Any] = {  # PlainNet has one rate more, which makes its failure no weaker
+    "samples": None,
+    "test_samples": None,
+    "epochs": 20,
+    "schedule": "cosine",
+    "residual_rates": (0.1, 0.01),  # ResNets of 200 layers did not leave chance at 0.1
+    "precision": "bfloat16",
+    "looks": (1, 3, 10),
+}
+FULL: dict[str, Any] = {"subjects": ("cifar10-110", "cifar100-110", "mnist-110"), **LARGE}
+LONG: dict[str, Any] = {  # as far as the paper says: rates from 0.0001 to 0.1, at most 200 epochs
+    "samples": None,
+    "test_samples": None,
+    "epochs": 200,
+    "schedule": "cosine",
+    "rates": (0.1, 0.01, 0.001, 0.0001),
+    "looks": (1, 10, 50, 100),
+}
+AS_IN_PAPER: dict[str, Any] = {"subjects": ("mnist-110", "cifar10-110", "cifar100-110", "imagenet-101"), **LONG}
+
+
+@dataclass(frozen=True)
+class TwinSettings:
+    """What the studies of trained networks have in common."""
+
+    subjects: tuple[str, ...] = ("mnist-60-connected",)
+    deciding: tuple[str, ...] = ()  # subjects that decide claims, the others are reported; all where none are named
+    titles: tuple[str, ...] = (PLAIN, RESIDUAL, PATHS)
+    samples: int | None = 3000  # of training; all where there are fewer
+    test_samples: int | None = 2000  # likewise
+    networks: int = 3  # seeds of subjects that decide
+    besides: int = 1  # seeds of the others
+    epochs: int = 12
+    least_steps: int = 250  # smaller sets have more epochs
+    batch: int = 128
+    rates: tuple[float, ...] = (0.1, 0.01, 0.001)
+    residual_rates: tuple[float, ...] = ()  # of networks with skips; where none are given, the same as of the others
+    schedule: str = "constant"  # of rates
+    weight_decay: float = 1e-4
+    augmentation: str = "crop-flip"  # of colour images; grey ones are taken as they are
+    precision: str = "float32"  # of the training
+    looks: tuple[int, ...] = (1, 3)  # epochs after which weights are kept, beside the first and the last ones
+    images: int = 1024  # training samples that networks are measured at; all where there are fewer
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "test_samples", "networks", "besides", "least_steps", "batch", "images"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name}: expected at least 1, got {value}")
+        if not self.subjects:
+            raise InputError("subjects: expected at least one, such as mnist-60-connected")
+        for text in self.subjects:
+            _parts(text)
+        missing = [text for text in self.deciding if text not in self.subjects]
+        if missing:
+            raise InputError(f"deciding: expected some of the subjects {', '.join(self.subjects)}, got {missing[0]}")
+        unknown = [title for title in self.titles if title not in KNOWN]
+        if unknown or not self.titles:
+            raise InputError(f"titles: expected some of {', '.join(KNOWN)}, got {', '.join(unknown) or 'none'}")
+        if not self.rates or list(self.looks) != sorted(set(self.looks)) or not self.looks or self.looks[0] < 1:
+            raise InputError(
+                f"expected a learning rate and looks as rising epochs from 1 on, got {self.rates} and {self.looks}"
+            )
+        for rate in (*self.rates, *self.residual_rates):
+            assert self.training(rate, self.batch)  # which says what is wrong with the numbers of the training
+
+    def training(self, rate: float, samples: int, colours: bool = True) -> Settings:
+        """Of a training with so many samples."""
+        steps = max(1, samples // self.batch)
+        return Settings(
+            epochs=max(self.epochs, math.ceil(self.least_steps / steps)) if self.epochs > 0 else self.epochs,
+            batch=self.batch,
+            rate=rate,
+            schedule=self.schedule,
+            weight_decay=self.weight_decay,
+            augmentation=self.augmentation if colours else "none",
+            precision=self.precision,
+        )
+
+    def seeds(self, text: str) -> int:
+        """Of a subject."""
+        return self.networks if text in (self.deciding or self.subjects) else self.besides
+
+
+@dataclass(frozen=True)
+class Subject:
+    text: str  # mnist-60-connected
+    data: Dataset
+    models: Mapping[str, str]  # title: name of the network
+    settings: TwinSettings
+    seeds: tuple[int, ...]
+    shown: bool = True  # in the report
+
+    @property
+    def depth(self) -> int:
+        return _parts(self.text)[1]
+
+    @property
+    def title(self) -> str:
+        options = [IN_WORDS.get(option, option) for option in _parts(self.text)[2].split("-") if option]
+        return f"{', '.join([f'{self.depth} layers', *options])}, on {self.data.name}"
+
+    def kind(self, measure: str) -> dict[str, str]:
+        """Attributes by which the report knows a dataset; it leaves out pieces."""
+        return {"measure": measure} if self.shown else {"part": "piece"}
+
+    @property
+    def epochs(self) -> int:
+        return self.training(self.settings.rates[0]).epochs
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Epochs whose weights are kept, beside the first and the last ones."""
+        return tuple(look for look in self.settings.looks if look < self.epochs)
+
+    def training(self, rate: float) -> Settings:
+        return self.settings.training(rate, len(self.data.train), colours=self.data.shape[0] == 3)
+
+    def rates(self, title: str) -> tuple[float, ...]:
+        """That a network is trained at."""
+        residual = KNOWN[title].startswith("res")
+        return self.settings.residual_rates if residual and self.settings.residual_rates else self.settings.rates
+
+    def network(self, title: str, seed: int, rate: float, device: str) -> Network:
+        return Network(self.models[title], self.data, self.training(rate), seed, device, self.looks)
+
+    def trained(self, bench: Bench, title: str, seed: int, rate: float) -> Trained:
+        return bench.trained(self.models[title], self.data, self.training(rate), seed=seed, snapshots=self.looks)
+
+    def key(self, device: str) -> str:
+        """Of its datasets: what it is, and a part of the hash of all that determines them."""
+        determined = {
+            "models": dict(self.models),
+            "data": self.data.describe(),
+            "settings": {title: [asdict(self.training(rate)) for rate in self.rates(title)] for title in self.models},
+            "looks": self.looks,
+            "images": self.settings.images,
+            "seeds": self.seeds,
+            "device": torch.device(device).type,
+        }
+        return f"{self.text.partition(':')[0]}-{key_of(determined)[:8]}"
+
+    def samples(self, device: str, most: int | None = None) -> tuple[Tensor, Tensor]:
+        """Training images that networks are measured at, as equally from all classes as the number permits; labels.
+
+        most: fewer than the settings say, where that number is smaller.
+        """
+        count = max(min(self.settings.images, most or self.settings.images), self.data.classes)
+        split = self.data.subset(samples=count).train if count < len(self.data.train) else self.data.train
+        return split.images().to(device), split.labels.to(device)
+
+
+def subject(
+    bench: Bench, settings: TwinSettings, text: str, seeds: int | None = None, *, shown: bool = True
+) -> Subject:
+    """seeds: how many, where they are not those that the settings say."""
+    source, depth, options, path = _parts(text)
+    data = bench.data(f"{source}:{path}" if path else source)
+    samples, tested = _fewer(settings.samples, data.train), _fewer(settings.test_samples, data.test)
+    if (samples, tested) != (None, None):
+        data = data.subset(samples=samples, test_samples=tested)
+    form = options if source != "imagenet" or "-large" in options else f"{options}-large"
+    models = {title: _named(title, depth, form, data, text) for title in settings.titles}
+    chosen = bench.seeds(settings.seeds(text) if seeds is None else seeds)
+    return Subject(text, data, models, settings, tuple(chosen), shown)
+
+
+def _fewer(wanted: int | None, split: Split) -> int | None:
+    return None if wanted is None or wanted >= len(split) else wanted
+
+
+def subjects(bench: Bench, settings: TwinSettings, *compared: str) -> dict[str, Subject]:
+    """compared: titles that the study cannot do without."""
+    expect_titles(settings.titles, *compared)
+    return {text: subject(bench, settings, text) for text in settings.subjects}
+
+
+def expect_titles(titles: Sequence[str], *compared: str) -> None:
+    missing = [title for title in compared if title not in titles]
+    if missing:
+        raise InputError(f"titles: this study compares {' and '.join(compared)}, got no {' and no '.join(missing)}")
+
+
+def _parts(text: str) -> tuple[str, int, str, str]:
+    """Data set, depth, options of the networks' names, and the path of the data where there is one."""
+    found = re.fullmatch(SUBJECT, text)
+    if found is None:
+        raise InputError(
+            f"subject '{text}': expected a data set, a depth and options, such as mnist-60-connected, cifar10-110 or "
+            "imagenet-101:PATH"
+        )
+    return found[1], int(found[2]), found[3], found[4] or ""
+
+
+def _named(title: str, depth: int, options: str, data: Dataset, text: str) -> str:
+    family, _, own = KNOWN[title].partition("-")
+    added = f"{options}-{own}" if own else options
+    name = names.fitting(f"{family}{depth}-mnist{added}", tuple(data.shape), data.classes)
+    if not name:
+        raise InputError(f"{text}: no {title} takes images of {tuple(data.shape)} in {data.classes} classes")
+    return name
+
+
+# -- evidence
+
+Quantity = Callable[["xarray.Dataset"], numpy.ndarray]  # one value a seed
+EPOCH = "measured_epoch"  # of networks, in datasets of what was measured of them
+
+
+def gathered(
+    found: Mapping[str, xarray.Dataset],
+    deciding: Sequence[str],
+    quantities: Mapping[str, Quantity],
+) -> dict[str, Any]:
+    """Quantities of deciding subjects one after another, and of each other subject beside them.
+
+    A seed of which a network was measured before its training, as it diverged before the first look, has none.
+    """
+    judged = {text: dataset for text, dataset in found.items() if text in (deciding or found)}
+    values: dict[str, Any] = {
+        "seeds": min(dataset.sizes["seed"] for dataset in judged.values()),
+        "networks": ", ".join(f"{plain(text)} ({dataset.attrs['data']})" for text, dataset in judged.items()),
+    }
+    for name, quantity in quantities.items():
+        values[name] = [value for dataset in judged.values() for value in _of_trained(quantity, dataset)]
+    for text, dataset in found.items():
+        if text not in judged:
+            values |= {f"{name}, {plain(text)}": _of_trained(of, dataset) for name, of in quantities.items()}
+    return values
+
+
+def _of_trained(quantity: Quantity, dataset: xarray.Dataset) -> list[float]:
+    values = numpy.asarray(quantity(dataset), dtype=float)
+    if EPOCH in dataset:
+        values = numpy.where((dataset[EPOCH] > 0).all("network"), values, numpy.nan)
+    return values.tolist()
+
+
+def plain(text: str) -> str:
+    """A subject without the path of its data."""
+    return text.partition(":")[0]

@@ -1,0 +1,147 @@
+"""The twins of a subject, trained at every learning rate of a grid, and each as it is at its best rate.
+
+The rate with the highest train accuracy counts for its seed, so that no network fails for its rate. A network that
+diverges at every rate is measured as it was when it was last looked at, which may be before the training; the run says
+so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.models.network import BlockNetwork
+from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, Subject
+from skipscope.papers.kit.bench import Bench
+from skipscope.training import accuracy
+from skipscope.training.networks import Trained
+
+if TYPE_CHECKING:
+    import xarray
+
+NOT_TRAINED = "not trained"
+PAPER: dict[str, dict[str, tuple[float, float]]] = {  # accuracies in training and in the test, tables 1 to 4
+    "mnist-110": {PLAIN: (0.1120, 0.1135), RESIDUAL: (0.9999, 0.9957), PATHS: (0.9999, 0.9971)},
+    "cifar10-110": {PLAIN: (0.1026, 0.1005), RESIDUAL: (0.9998, 0.9329), PATHS: (0.9998, 0.9365)},
+    "cifar100-110": {PLAIN: (0.0372, 0.0368), RESIDUAL: (0.9984, 0.7227), PATHS: (0.9999, 0.7243)},
+    "imagenet-101": {PLAIN: (0.1537, 0.1494), RESIDUAL: (0.8856, 0.7732), PATHS: (0.8974, 0.7848)},
+    "mnist-200": {PLAIN: (0.1123, 0.0892)},
+}
+
+
+def twins(bench: Bench, of: Subject) -> xarray.Dataset:
+    """Accuracies (network, seed, rate), NaN for networks that diverged, and all of training at the best rate.
+
+    reached_...: of the network that is measured: after `reached_epoch`, the last one unless all rates diverged.
+    """
+    return bench.shared(f"twins-{of.key(bench.device)}", partial(_trained_twins, bench, of))
+
+
+def _trained_twins(bench: Bench, of: Subject) -> xarray.Dataset:
+    import xarray
+
+    rates = sorted({rate for title in of.models for rate in of.rates(title)}, reverse=True)
+    shape = (len(of.models), len(of.seeds))
+    along = {name: numpy.full((*shape, of.epochs), numpy.nan) for name in ("loss", "train_accuracy", "test_accuracy")}
+    accuracies = {name: numpy.full((*shape, len(rates)), numpy.nan) for name in ("train", "test")}
+    status = numpy.full((*shape, len(rates)), NOT_TRAINED, dtype=object)
+    reached = {name: numpy.full(shape, numpy.nan) for name in ("best_rate", "epoch", "train_accuracy", "test_accuracy")}
+    for row, title in enumerate(of.models):
+        for column, seed in enumerate(of.seeds):
+            here = row, column
+            found = {rate: of.trained(bench, title, seed, rate) for rate in of.rates(title)}
+            for rate, network in found.items():
+                place = (*here, rates.index(rate))
+                status[place] = network.history.status
+                if not network.diverged:
+                    accuracies["train"][place] = accuracy(network.model, of.data.train)
+                    accuracies["test"][place] = network.test_accuracy
+            best, epoch = _best(found, dict(zip(rates, accuracies["train"][here], strict=True)), of.epochs)
+            reached["best_rate"][here], reached["epoch"][here] = best, epoch
+            model = _at(of, bench.device, found[best], title, seed, best, epoch)
+            reached["train_accuracy"][here] = accuracy(model, of.data.train)
+            reached["test_accuracy"][here] = accuracy(model, of.data.test)
+            history = found[best].history.to_dataset()
+            for name, values in along.items():
+                values[here][: history.sizes["epoch"]] = history[name].values
+    papers = PAPER.get(of.text.partition(":")[0], {})
+    return xarray.Dataset(
+        {
+            "train_accuracy": (("network", "seed", "rate"), accuracies["train"]),
+            "test_accuracy": (("network", "seed", "rate"), accuracies["test"]),
+            "status": (("network", "seed", "rate"), status),
+            "best_rate": (("network", "seed"), reached["best_rate"]),
+            "reached_epoch": (("network", "seed"), reached["epoch"].astype(int)),
+            "reached_train_accuracy": (("network", "seed"), reached["train_accuracy"]),
+            "reached_test_accuracy": (("network", "seed"), reached["test_accuracy"]),
+            "loss": (("network", "seed", "epoch"), along["loss"]),
+            "train_accuracy_along": (("network", "seed", "epoch"), along["train_accuracy"]),
+            "test_accuracy_along": (("network", "seed", "epoch"), along["test_accuracy"]),
+        },
+        {"network": list(of.models), "seed": list(of.seeds), "rate": rates, "epoch": range(1, of.epochs + 1)},
+        {
+            **of.kind("twins"),
+            "title": of.title,
+            "data": of.data.name,
+            "epochs": of.epochs,
+            "batch": of.settings.batch,
+            "depth": of.depth,
+            "chance": 1 / of.data.classes,
+            "paper_train": json.dumps({title: train for title, (train, _) in papers.items()}) if papers else "",
+            "paper_test": json.dumps({title: test for title, (_, test) in papers.items()}) if papers else "",
+            "models": json.dumps(dict(of.models)),
+        },
+    )
+
+
+def _best(found: Mapping[float, Trained], accuracies: Mapping[float, float], epochs: int) -> tuple[float, int]:
+    """The rate of the highest train accuracy; where all diverged, the one that came farthest, and its last look."""
+    finished = [rate for rate, network in found.items() if not network.diverged]
+    if finished:
+        return max(finished, key=lambda rate: accuracies[rate]), epochs
+    last = {rate: max(network.snapshots, default=0) for rate, network in found.items()}
+    farthest = max(sorted(last), key=lambda rate: last[rate])
+    return farthest, last[farthest]
+
+
+def _at(of: Subject, device: str, found: Trained, title: str, seed: int, rate: float, epoch: int) -> BlockNetwork | Any:
+    """A network as it was after so many epochs, in evaluation mode."""
+    if epoch == 0:
+        return of.network(title, seed, rate, device).initial().eval()
+    return found.model if epoch == of.epochs and not found.diverged else found.at(epoch)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A network at its best rate."""
+
+    of: Subject
+    title: str
+    seed: int
+    rate: float
+    epoch: int  # the last one that it came to
+    trained: Trained
+    device: str
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Epochs that there are weights of: before the training, along it, at last."""
+        return tuple(sorted({0, *self.trained.snapshots, self.epoch}))
+
+    def at(self, epoch: int) -> BlockNetwork | Any:
+        return _at(self.of, self.device, self.trained, self.title, self.seed, self.rate, epoch)
+
+
+def reached(bench: Bench, of: Subject, title: str, seed: int, among: xarray.Dataset) -> Reached:
+    """among: the subject's twins."""
+    chosen = among.sel(network=title, seed=seed)
+    rate, epoch = float(chosen["best_rate"]), int(chosen["reached_epoch"])
+    if epoch < of.epochs:
+        name = f"{of.models[title]}, seed {seed}"
+        bench.note(f"{name}, diverged at all rates: it is measured after {epoch} of {of.epochs} epochs")
+    return Reached(of, title, seed, rate, epoch, of.trained(bench, title, seed, rate), bench.device)

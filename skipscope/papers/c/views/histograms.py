@@ -1,0 +1,93 @@
+"""Activations, weights and gradients of chosen layers along training: how large they are, unnormalised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from skipscope.papers.c.figures.histograms import by_network, distributions, layer_in_words
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import Picture, View, counted, made_by, named
+
+if TYPE_CHECKING:
+    import xarray
+
+SPOKEN_OF = 4  # networks of which a sentence speaks
+SIDE_BY_SIDE = 4  # networks of a figure
+QUANTITIES = {
+    "activations": "what the layer passes on to the next one, after norm, activation and skip",
+    "weights": "the entries of the layer's weight",
+    "gradients": "the entries of the weight's gradient, of the mean loss of a batch",
+}
+FIGURES = {"activations": 4, "weights": 5, "gradients": 6}  # of paper C
+CAPTION = (
+    "{title}: {meaning}, over {samples}, a column an epoch that was looked at. Cells: share of all finite values, on a "
+    "logarithmic scale of colours; lines: extremes, 1 %, 50 % and 99 % quantiles. Nothing is normalised; a row has one "
+    "axis, linear around zero and logarithmic from there on. Crosses at the top: NaN or infinite values. The paper "
+    "(figure {figure}) shows values of PlainNet that blow up at layer 1, and moderate ones at the last layer but one "
+    "and in residual networks."
+)
+COLUMNS = ["network", "quantity", "layer", "epoch", "p99 of |x|", "smallest", "1 %", "median", "99 %", "largest"]
+ABOUT = (
+    "At the first and the last look. Quantiles are within {error:.1%} of the value; smallest and largest are exact. "
+    "Deviation: of the finite values. Not finite: values that are NaN or infinite."
+)
+
+
+def histograms_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    cases = by_network(named(datasets))
+    whole = list(cases.items())
+    groups = [dict(whole[start : start + SIDE_BY_SIDE]) for start in range(0, len(whole), SIDE_BY_SIDE)]
+    study = made_by(next(iter(datasets.values())))
+    figures, sentences = {}, []
+    for what, meaning in QUANTITIES.items():
+        for place, group in enumerate(groups):
+            shown = {name: data for name, data in group.items() if what in data["what"].values}
+            if shown:
+                title = f"{what.capitalize()} of {', '.join(shown)}"
+                caption = CAPTION.format(title=title, meaning=meaning, samples=_samples(shown), figure=FIGURES[what])
+                name = f"{what}-{place + 1}" if place else what
+                figures[name] = Picture(caption, distributions(shown, what), study)
+        sentences += _sentence(what, {name: data for name, data in cases.items() if what in data["what"].values})
+    return View([_table(cases)], figures, sentences)
+
+
+def _samples(cases: Mapping[str, xarray.Dataset]) -> str:
+    counts = sorted({int(data.attrs["batches"]) * int(data.attrs["batch"]) for data in cases.values()})
+    modes = sorted({str(data.attrs["mode"]) for data in cases.values()})
+    return f"{counted(counts[-1], 'sample')} in {' or '.join(modes)} mode"
+
+
+def _sentence(what: str, cases: Mapping[str, xarray.Dataset]) -> list[str]:
+    """Of the layer that comes first, at the last look."""
+    found = []
+    for name, data in list(cases.items())[:SPOKEN_OF]:
+        first = data.isel(layer=int(data["number"].values.argmin()), epoch=-1).sel(what=what)
+        found.append(f"{number(float(first['p99_abs']))} in {name} (layer {int(first['number'])})")
+    return [f"99 % of the absolute {what} are at most {', '.join(found)} at the last look."] if found else []
+
+
+def _table(cases: Mapping[str, xarray.Dataset]) -> Table:
+    rows = []
+    for name, data in cases.items():
+        for what in data["what"].values:
+            for layer in range(data.sizes["layer"]):
+                for look in sorted({0, data.sizes["epoch"] - 1}):
+                    here = data.sel(what=what).isel(layer=layer, epoch=look)
+                    quantiles = [float(here["quantiles"].sel(quantile=share)) for share in (0.01, 0.5, 0.99)]
+                    numbers: list[Any] = [
+                        here["p99_abs"],
+                        here["minimum"],
+                        *quantiles,
+                        here["maximum"],
+                        here["deviation"],
+                    ]
+                    lost = int(here["nan"]) + int(here["infinite"])
+                    rows.append(
+                        [name, str(what), layer_in_words(here), str(here["epoch"].item())]
+                        + [number(float(value)) for value in numbers]
+                        + [f"{float(here['zeros'] / here['count']):.1%}", str(lost)]
+                    )
+    error = max(float(data.attrs["relative_error"]) for data in cases.values())
+    columns = [*COLUMNS, "deviation", "zeros", "not finite"]
+    return Table("Activations, weights and gradients", columns, rows, ABOUT.format(error=error), names=3)

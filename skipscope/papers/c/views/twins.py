@@ -1,0 +1,220 @@
+"""PlainNet, ResNet and their kin, trained alike: accuracies beside the paper's, learning rates, curves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy
+
+from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
+from skipscope.report.figures.style import names_of
+from skipscope.report.table import Table, number, with_error
+from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted
+
+if TYPE_CHECKING:
+    import xarray
+
+SUBJECT = re.compile(r".*?-\d+((?:-[a-z]+\d*)*)-[0-9a-f]{8}")  # a dataset's name: options of the networks
+ACCURACIES = (
+    "Accuracies after training, each network and seed at the learning rate that is the best for it: a point a seed, "
+    "open stars the paper's (Oyedotun et al., tables 1 to 4, section 6.3), grey bars chance. The paper finds PlainNets "
+    "near chance and networks with skips near 1 on the training set; ResNeXt ahead of ResNet on the test set, by 0.14 "
+    "to 1.16 points.{lost}"
+)
+LOST = " A cross at 0 is a seed that diverged at every rate."
+CURVES = (
+    "{title}: loss on a logarithmic axis, train and test accuracy against the epoch, a line a seed at its best "
+    "learning rate; dotted: chance. The paper (Oyedotun et al., figures 2 and 3, CIFAR-100) shows PlainNet with an "
+    "extremely large loss and accuracies that stay low, and residual networks that converge. Curves end where a "
+    "network diverges; epochs without a test have no point. {epochs} in batches of {batch}."
+)
+GENERALISATION = (
+    "Test minus train accuracy against the median over layers of log10 of the condition number of the hidden states, "
+    "ResNets of several depths, widths and branch scales on {data}; open ones do not fit the training images and do "
+    "not count. The paper (Oyedotun et al., proposition 3) argues that better conditioned networks generalise better, "
+    "and gives no test of it: points should fall to the right."
+)
+ABOUT = (
+    "Train and test accuracy at the best learning rate, mean and standard deviation over the seeds that did not "
+    "diverge at all rates (last column); beside them what the paper has for its networks of that depth and data. Rates "
+    "in the order of seeds, where they differ."
+)
+RATES = (
+    "Train / test accuracy at every learning rate, means over {seeds}; in brackets how many of them diverged. A dash "
+    "is a rate that a network was not trained at."
+)
+
+DRIFT = {
+    "drift": "mean |a - 1|",
+    "factor": "mean a",
+    "first_distance": "|h^L - h^0| / |h^0|, at first",
+    "distance": "in the end",
+}
+ABOUT_DRIFT = (
+    "a: the factors of the identity in a DiracNet's weights, which begin at 1. The distance of the last state from the "
+    "first, mean over images, at initialisation and after training. Mean and standard deviation over seeds. The paper "
+    "(Oyedotun et al., section 6.5) holds that a drifts from 1, that the last state is then far from the input, and "
+    "that DiracNets do worse than ResNets for it; it has no numbers."
+)
+
+
+def twins_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    cases = by_title(datasets)
+    names = dict(zip(cases, datasets, strict=True))
+    shown = drawn(cases)
+    groups: dict[str, dict[str, xarray.Dataset]] = {}
+    for title, data in shown.items():
+        groups.setdefault(_study(names[title], data), {})[title] = data
+    figures = {}
+    for study, group in groups.items():
+        lost = any(bool(at_best(data, "train").isnull().any()) for data in group.values())
+        caption = ACCURACIES.format(lost=LOST if lost else "")
+        figures[f"{study}-accuracies"] = Picture(caption, twin_accuracies(group), (f"C.{study}",))
+    for title, data in shown.items():
+        words = {"title": sentence_case(title), "epochs": counted(int(data.attrs["epochs"]), "epoch")}
+        caption = CURVES.format(batch=data.attrs["batch"], **words)
+        study = _study(names[title], data)
+        figures[f"{names[title]}-curves"] = Picture(caption, twin_curves(data), (f"C.{study}",))
+    tables = [_accuracies(cases), *(_rates(title, data) for title, data in shown.items())]
+    return View(tables, figures, [_sentence(title, data) for title, data in list(shown.items())[:SPOKEN_OF]])
+
+
+def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    from skipscope.papers.c.studies.accuracy import FITTED
+
+    figures, tables = {}, []
+    for name, data in datasets.items():
+        caption = GENERALISATION.format(data=data.attrs["data"])
+        figures[name] = Picture(caption, generalisation(data, FITTED), ("C.accuracy",))
+        rows = []
+        for case in range(data.sizes["case"]):
+            here = data.isel(case=case)
+            train, test = float(here["train_accuracy"]), float(here["test_accuracy"])
+            cells = [f"{100 * value:.2f} %" for value in (train, test, test - train)]
+            rows.append([str(here["model"].item()), str(here["seed"].item()), number(float(here["condition"])), *cells])
+        columns = ["model", "seed", "log10 cond", "train", "test", "test - train"]
+        about = f"log10 cond: of hidden states, median over layers. Only those with {FITTED:.0%} in training count."
+        tables.append(Table("Conditioning and generalisation", columns, rows, about))
+    return View(tables, figures)
+
+
+def drift_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    rows = []
+    for title, data in by_title(datasets).items():
+        for name in names_of(data, "network"):
+            here = data.sel(network=name)
+            numbers = [mean_and_spread(here[key].values) for key in DRIFT]
+            accuracies = [_percent(here[f"reached_{key}_accuracy"].values) for key in ("train", "test")]
+            rows.append([title, name, *numbers, *accuracies])
+    columns = ["case", "network", *DRIFT.values(), "train", "test"]
+    return View([Table("Identities of DiracNets", columns, rows, ABOUT_DRIFT, names=2)])
+
+
+# -- cases
+
+
+def by_title(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """By what a case is called; where several are called the same, also by its networks, or by its dataset's name."""
+    titles = {name: str(data.attrs["title"]) for name, data in datasets.items()}
+    networks = {name: "; ".join(names_of(data, "network")) for name, data in datasets.items()}
+    for behind in (networks, {name: name for name in datasets}):
+        counts = Counter(titles.values())
+        titles = {name: text if counts[text] == 1 else f"{text} ({behind[name]})" for name, text in titles.items()}
+    return {titles[name]: data for name, data in datasets.items()}
+
+
+def options_of(name: str) -> list[str]:
+    """Of the networks that a dataset is about, by its name: twins-mnist-60-connected-linear-0123abcd."""
+    found = SUBJECT.fullmatch(name)
+    return found[1].split("-")[1:] if found else []
+
+
+def drawn(cases: Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
+    """Those in which networks are compared; networks on their own have pictures where there is nothing else."""
+    return {title: data for title, data in cases.items() if data.sizes["network"] > 1} or cases
+
+
+def sentence_case(title: str) -> str:
+    return title[:1].upper() + title[1:]
+
+
+def _study(name: str, data: xarray.Dataset) -> str:
+    """Whose claims a case is about."""
+    if any("DiracNet" in network for network in names_of(data, "network")):
+        return "dirac"
+    options = options_of(name)
+    return "histograms" if "nonorm" in options else "linear" if "linear" in options else "accuracy"
+
+
+# -- numbers and words
+
+
+def mean_and_spread(values: numpy.ndarray) -> str:
+    """Over the seeds that have a value; a dash where none has."""
+    there = values[~numpy.isnan(values)]
+    if not there.size:
+        return "-"
+    with numpy.errstate(invalid="ignore"):  # of infinite ones there is a mean and no deviation
+        spread = float(there.std(ddof=1)) if there.size > 1 else float("nan")
+        return with_error(float(there.mean()), spread)
+
+
+def _percent(values: numpy.ndarray) -> str:
+    there = values[~numpy.isnan(values)]
+    if not there.size:
+        return "diverged"
+    spread = f" ± {100 * there.std(ddof=1):.2f}" if there.size > 1 else ""
+    return f"{100 * there.mean():.2f}{spread} %"
+
+
+def _sentence(title: str, data: xarray.Dataset) -> str:
+    best = at_best(data, "train").mean("seed")
+    words = ", ".join(
+        f"{name} {float(best.sel(network=name)):.1%}" if numpy.isfinite(best.sel(network=name)) else f"{name} diverges"
+        for name in names_of(data, "network")
+    )
+    return f"{title}, train accuracy at the best learning rate (chance {float(data.attrs['chance']):.1%}): {words}."
+
+
+def _accuracies(cases: Mapping[str, xarray.Dataset]) -> Table:
+    rows = []
+    for title, data in cases.items():
+        models = json.loads(str(data.attrs["models"]))
+        for name in names_of(data, "network"):
+            cells = []
+            for key in ("train", "test"):
+                paper = in_paper(data, key)
+                cells += [_percent(at_best(data, key).sel(network=name).values)]
+                cells += [f"{100 * paper[name]:.2f} %" if name in paper else "-"]
+            rates = data["best_rate"].sel(network=name).values
+            shown = dict.fromkeys("-" if numpy.isnan(rate) else f"{rate:g}" for rate in rates)
+            seeds = int(at_best(data, "train").sel(network=name).notnull().sum())
+            rows.append([title, name, models[name], *cells, ", ".join(shown), f"{seeds} of {len(rates)}"])
+    columns = ["case", "network", "model", "train", "paper", "test", "paper", "best rate", "seeds"]
+    return Table("Accuracies beside the paper's", columns, rows, ABOUT, names=3)
+
+
+def _rates(title: str, data: xarray.Dataset) -> Table:
+    rows = []
+    for name in names_of(data, "network"):
+        cells = []
+        for rate in data["rate"].values:
+            here = data.sel(network=name, rate=rate)
+            train, test = here["train_accuracy"].values, here["test_accuracy"].values
+            lost = int(numpy.isnan(train).sum())
+            if (here["status"] == "not trained").all():
+                cells.append("-")
+            elif lost == train.size:
+                cells.append("diverged")
+            else:
+                cells.append(
+                    f"{100 * numpy.nanmean(train):.1f} / {100 * numpy.nanmean(test):.1f} %"
+                    + (f" ({lost})" if lost else "")
+                )
+        rows.append([name, *cells])
+    columns = ["network", *(f"rate {rate:g}" for rate in data["rate"].values)]
+    return Table(f"Learning rates: {title}", columns, rows, RATES.format(seeds=counted(data.sizes["seed"], "seed")))

@@ -1,0 +1,1 @@
+"""The studies of paper D: one module per study."""

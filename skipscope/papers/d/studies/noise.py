@@ -1,0 +1,132 @@
+"""D.noise: figure 5 (right) of paper D, the spectrum of a unit whose weights turn into noise.
+
+    skipscope study run D.noise --preset full --device cuda --weights resnet56.pt --data cifar10:PATH --out DIR
+
+The paper finds, for t theta + (1 - t) eta with noise eta of the weights' norm, no plateau at t = 0 and the widest at
+t = 0.5. That mixture has its smallest norm at 0.5, which shrinks the branch and so widens the plateau by itself; the
+mixture sqrt(t) theta + sqrt(1 - t) eta has a constant norm and is the control. Members of a claim's quantities are the
+units of all networks; of each the mean over images and draws of the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.errors import InputError
+from skipscope.measure.spectra import spectra_of
+from skipscope.papers.d import PAPER
+from skipscope.papers.d.claims import decided_by
+from skipscope.papers.d.measured import described, judged, middle_unit
+from skipscope.papers.d.subjects import Subject, Subjects, subjects
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.study import Evidence, Study
+from skipscope.trace.surgery import noisy_weights, with_weights
+
+if TYPE_CHECKING:
+    import xarray
+
+MIXTURES = {"convex": "convex mixture", "norm": "constant norm"}
+BINS = numpy.linspace(0, 2, 81)  # of the histograms; what is above 2 is in the last
+
+
+@dataclass(frozen=True)
+class NoiseSettings(Subjects):
+    draws: int = 3
+    mixing: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    stages: tuple[int, ...] = (1, 2, 3)  # of whose middle unit the weights are mixed
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0.5 not in self.mixing or len(set(self.mixing)) < 2 or not all(0 <= t <= 1 for t in self.mixing):
+            raise InputError(f"expected 0.5 and others from 0 to 1 for mixing, got {self.mixing}")
+        if self.draws < 1 or not self.stages or not set(self.stages) <= {1, 2, 3}:
+            raise InputError(f"expected draws >= 1 and stages among 1, 2, 3, got {self.draws} and {self.stages}")
+
+
+def run(bench: Bench, settings: NoiseSettings) -> Evidence:
+    parts = []
+    for subject in subjects(bench, settings):
+        parts.append(
+            bench.part(subject.key, lambda subject=subject: _measured(bench, subject, settings))  # type: ignore[misc]
+        )
+    return evidence(parts)
+
+
+def evidence(found: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
+    parts = judged(found)
+    members: dict[str, Any] = {"seeds": len(parts)}
+    for mixture, title in MIXTURES.items():
+        peaks = []
+        for part in parts:
+            shares = part["share_near_one"].sel(mixture=mixture).mean(("draw", "sample"))
+            middle = shares.sel(t=0.5)
+            others = shares.sel(t=[t for t in shares["t"].values if t != 0.5]).max("t")
+            peaks += [float(value) for value in (middle - others).values]
+        members[f"share near 1 at t = 0.5 - largest at other t, {title}"] = peaks
+    return {"D16": members}
+
+
+def _measured(bench: Bench, subject: Subject, settings: NoiseSettings) -> xarray.Dataset:
+    import xarray
+
+    point = subject.trunk.at(subject.images)
+    names = list(subject.units) or [middle_unit(subject, stage) for stage in settings.stages]
+    shape = (len(MIXTURES), len(settings.mixing), len(names), settings.draws)
+    shares = numpy.zeros((*shape, subject.count))
+    histogram = numpy.zeros((*shape[:3], len(BINS) - 1))
+    say = bench.steps(f"noise in {subject.title}")
+    for done, place in enumerate(numpy.ndindex(*shape)):
+        say(done, int(numpy.prod(shape)))
+        m, t, u, draw = place
+        unit, mixing = subject.trunk[names[u]], settings.mixing[t]
+        if mixing == 1.0 and draw > 0:  # no noise in it: one draw is all
+            shares[place] = shares[m, t, u, 0]
+            continue
+        weights = noisy_weights(unit, mixing, seed=bench.seed + draw, mixture=list(MIXTURES)[m])
+        operator = with_weights(unit, weights).jacobian(point)  # type: ignore[attr-defined]
+        found = spectra_of({"": operator}).isel(unit=0)
+        shares[place] = found["share_near_one"].values
+        values = found["value"].values
+        histogram[m, t, u] += numpy.histogram(numpy.clip(values, 0, BINS[-1]), BINS)[0] / values.size
+    drawn = numpy.where(numpy.array(settings.mixing) == 1.0, 1, settings.draws)
+    dataset = xarray.Dataset(
+        {
+            "share_near_one": (("mixture", "t", "unit", "draw", "sample"), shares),
+            "histogram": (("mixture", "t", "unit", "bin"), histogram / drawn[:, None, None]),
+        },
+        {
+            "mixture": list(MIXTURES),
+            "t": list(settings.mixing),
+            "unit": names,
+            "draw": list(range(settings.draws)),
+            "bin": (BINS[1:] + BINS[:-1]) / 2,
+        },
+        {"measure": "noise"},
+    )
+    return described(dataset, subject)
+
+
+STUDY = Study(
+    PAPER,
+    "noise",
+    paper_found="No plateau for noise, the widest half way between noise and trained weights.",
+    we_expect="A peak at t = 0.5 of the convex mixture that the mixture of constant norm does not show.",
+    presets={
+        "smoke": NoiseSettings("resnet14-digits-n8", epochs=1, networks=1, images=2, draws=1),
+        "quick": NoiseSettings(images=2, units=("stage3.4",), large_images=(1,), draws=2, stages=(2, 3)),
+        "full": NoiseSettings(images=2, large_images=(1,), draws=2, stages=(2, 3), train110=True),
+        "paper": NoiseSettings(draws=10, train110=True),
+    },
+    cost={
+        "smoke": "seconds",
+        "quick": "two minutes on 2 cores, and the training of three networks on digits; minutes more for a ResNet-56",
+        "full": "a minute on one GPU",
+        "paper": "half an hour on one GPU, and the training of a ResNet-110 where no weights are given",
+    },
+    run=run,
+    claims=decided_by("D.noise"),
+)

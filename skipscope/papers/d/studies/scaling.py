@@ -1,0 +1,182 @@
+"""D.scaling: figure 5 (left) of paper D, the spectrum of a unit whose skip is scaled by alpha.
+
+    skipscope study run D.scaling --preset quick --out DIR
+
+The paper finds that the plateau at 1 moves to alpha. By the law (`linear.law`) at least n - z(alpha) - 2 r values are
+exactly |alpha|, where the mask of the last ReLU depends on alpha; generically no more. The others are not scaled by
+alpha: their correlation with alpha times those at alpha = 1 is reported, rank by rank, and, since sorted values always
+correlate, how far they are from them. Measured on random units with few active inner ReLUs, and on units of the
+networks whose weights are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+
+from skipscope.errors import InputError
+from skipscope.linear.law import Law, law_or_reason
+from skipscope.measure.law import counts_around
+from skipscope.papers.d import PAPER
+from skipscope.papers.d.claims import decided_by
+from skipscope.papers.d.measured import described, middle_unit
+from skipscope.papers.d.studies.law import random_images, random_network
+from skipscope.papers.d.subjects import Subject, Subjects, require_digits, subjects
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.study import Evidence, Study
+from skipscope.spectrum import singular_values
+from skipscope.trace import Point, Trunk, trace
+from skipscope.trace.surgery import with_scaled_skip
+
+if TYPE_CHECKING:
+    import xarray
+
+CLOSE = 1e-7
+SPARSE = (-2.5, -1.0)  # thresholds of the inner ReLUs of random units, in standard deviations: few are active
+
+
+@dataclass(frozen=True)
+class ScalingSettings(Subjects):
+    random_model: str = "resnet14-digits-n2"
+    factors: tuple[float, ...] = (0.5, 1.0, 2.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_digits(self.random_model)
+        if not self.factors or 0 in self.factors:
+            raise InputError(f"expected factors that are not zero, got {self.factors}")
+
+
+def run(bench: Bench, settings: ScalingSettings) -> Evidence:
+    parts = [bench.part("random", lambda: _random(bench, settings))]
+    for subject in subjects(bench, settings):
+        if subject.large or subject.units:
+            parts.append(
+                bench.part(subject.key, lambda subject=subject: _of(subject, settings.factors))  # type: ignore[misc]
+            )
+    return evidence(parts)
+
+
+def evidence(parts: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
+    """Pairs are of a unit and sample, and an alpha; equality is asked where 2 r < n - z."""
+    generic = [part["generic"].astype(bool) for part in parts]
+    other = [which & (part["counted"] != part["proved"]) for which, part in zip(generic, parts, strict=True)]
+    fewer = [part["counted"] < part["proved"] for part in parts]
+    return {
+        "D15": {
+            "pairs with 2 r < n - z": sum(int(which.sum()) for which in generic),
+            "pairs without exactly n - z - 2 r values at |alpha|": sum(int(which.sum()) for which in other),
+            "pairs with fewer": sum(int(which.sum()) for which in fewer),
+            "correlation of the others with alpha times those at alpha = 1": _away_from_one(parts, "correlation"),
+            "median relative distance of the others from alpha times those at alpha = 1": _away_from_one(
+                parts, "departure"
+            ),
+        }
+    }
+
+
+def _random(bench: Bench, settings: ScalingSettings) -> xarray.Dataset:
+    model = random_network(settings.random_model, bench.seed, thresholds=SPARSE).to(bench.device)
+    images = random_images(model, settings.images, bench.seed)
+    trunk = trace(model, images)
+    regular = [unit.name for unit in trunk.units if unit.kind == "identity"]
+    return _scaled(trunk, trunk.at(images), regular, settings.factors).assign_attrs(network="random units", large=0)
+
+
+def _of(subject: Subject, factors: Sequence[float]) -> xarray.Dataset:
+    """The middle regular unit of the last stage, as in the paper, and of the one before."""
+    chosen = subject.units or tuple(middle_unit(subject, stage) for stage in (2, 3))
+    return described(_scaled(subject.trunk, subject.trunk.at(subject.images), chosen, factors), subject)
+
+
+def _scaled(trunk: Trunk, point: Point, names: Sequence[str], factors: Sequence[float]) -> xarray.Dataset:
+    import xarray
+
+    cells = [[_cell(trunk, point, name, alpha) for name in names] for alpha in factors]
+    base = cells[list(factors).index(1.0)] if 1.0 in factors else [_cell(trunk, point, name, 1.0) for name in names]
+    longest = max(cell["value"].shape[1] for row in cells for cell in row)
+    for row, alpha in zip(cells, factors, strict=True):
+        for cell, unscaled in zip(row, base, strict=True):
+            cell["correlation"], cell["departure"] = others_at(cell["value"], unscaled["value"], alpha)
+    dims = ("alpha", "unit", "sample")
+    data = {
+        name: (dims, torch.stack([torch.stack([cell[name] for cell in row]) for row in cells]).numpy())
+        for name in cells[0][0]
+        if name != "value"
+    }
+    values = torch.stack([torch.stack([_filled(cell["value"], longest) for cell in row]) for row in cells])
+    return xarray.Dataset(
+        {**data, "value": ((*dims, "index"), values.numpy())},
+        {"alpha": list(factors), "unit": list(names)},
+        {"measure": "scaling", "route": "gram or svd", "tolerance": CLOSE},
+    )
+
+
+def _filled(values: torch.Tensor, longest: int) -> torch.Tensor:
+    return torch.nn.functional.pad(values, (0, longest - values.shape[1]), value=float("nan"))
+
+
+def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torch.Tensor]:
+    """One unit at one alpha: counts per sample (B,), and the values (B, size)."""
+    unit = with_scaled_skip(trunk[name], alpha)
+    law = law_or_reason(unit, point)
+    if not isinstance(law, Law):
+        raise InputError(f"D.scaling: no law for the unit {name}: {law}; name other units with --set units=...")
+    size = min(unit.jacobian(point).shape[1:])  # type: ignore[attr-defined]
+    spectrum = singular_values(unit.jacobian(point), route="svd" if size <= 1024 else "gram")  # type: ignore[attr-defined]
+    factor = torch.full((len(law.rank),), abs(alpha), dtype=torch.float64)
+    return {
+        "value": spectrum.values.cpu(),
+        "size": torch.full((len(law.rank),), size),
+        "inactive": law.inactive.cpu(),
+        "inner_active": law.rank.cpu(),
+        "proved": law.ones_at_least.cpu(),
+        "generic": law.generic.cpu().to(torch.int64),
+        "counted": counts_around(spectrum, factor, CLOSE, CLOSE)["ones"].cpu(),
+    }
+
+
+def others_at(values: torch.Tensor, unscaled: torch.Tensor, alpha: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values away from |alpha| and from zero beside |alpha| times those at alpha = 1, rank by rank, per sample:
+    their correlation, and the median of |a - b| / b. values, unscaled: (B, size), descending."""
+    correlations, distances = [], []
+    for mine, theirs in zip(values, unscaled, strict=True):
+        first = mine[((mine - abs(alpha)).abs() > CLOSE) & (mine > CLOSE)]
+        second = abs(alpha) * theirs[((theirs - 1).abs() > CLOSE) & (theirs > CLOSE)]
+        count = min(len(first), len(second))
+        pair = torch.stack([first[:count], second[:count]])
+        correlations.append(torch.corrcoef(pair)[0, 1] if count > 2 else torch.tensor(float("nan")))
+        distances.append(((pair[0] - pair[1]).abs() / pair[1]).median() if count else torch.tensor(float("nan")))
+    return torch.stack(correlations).double(), torch.stack(distances).double()
+
+
+def _away_from_one(parts: Sequence[xarray.Dataset], name: str) -> list[float]:
+    """Of all units and samples at the factors other than 1, which would be compared with themselves."""
+    chosen = [part[name].sel(alpha=[a for a in part["alpha"].values if a != 1]).values.ravel() for part in parts]
+    return [float(value) for values in chosen for value in values if numpy.isfinite(value)]
+
+
+STUDY = Study(
+    PAPER,
+    "scaling",
+    paper_found="With a skip of factor alpha the plateau is at alpha.",
+    we_expect="Exactly n - z(alpha) - 2 r singular values are |alpha|; the others are not scaled.",
+    presets={
+        "smoke": ScalingSettings(networks=0, images=2, random_model="resnet8-digits-n8"),
+        "quick": ScalingSettings(networks=0, images=3, units=("stage3.4",), large_images=(1,)),
+        "full": ScalingSettings(networks=0, images=5, large_images=(2, 1), train110=True),
+        "paper": ScalingSettings(networks=0, train110=True),
+    },
+    cost={
+        "smoke": "seconds",
+        "quick": "half a minute on 2 cores; minutes more for a unit of a ResNet-56",
+        "full": "a minute on one GPU",
+        "paper": "minutes on one GPU, and the training of a ResNet-110 where no weights are given",
+    },
+    run=run,
+    claims=decided_by("D.scaling"),
+)

@@ -1,0 +1,154 @@
+"""The networks and images that the studies of paper D look at.
+
+Small ones are trained on digits, one a seed, with projections as shortcuts, as in the paper's own source. Large ones
+are networks for CIFAR-10 whose weights are given: `weights` is a file of a ResNet-56, or NAME:FILE, several with
+commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from skipscope.data import Dataset
+from skipscope.errors import InputError
+from skipscope.models.names import build, parse
+from skipscope.models.request import require_weights
+from skipscope.models.resnet import ResNet
+from skipscope.models.weights import load_weights
+from skipscope.papers.kit.bench import Bench
+from skipscope.runs.files import digest
+from skipscope.trace import Trunk, trace
+from skipscope.training import Settings
+
+LARGE_TRAINING = Settings(
+    epochs=80, batch=128, rate=0.1, nesterov=True, warmup=5, augmentation="crop-flip", precision="bfloat16"
+)
+TRACED_WITH = 2  # images; a trunk works for any number of them
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """Settings that the studies of paper D share."""
+
+    model: str = "resnet32-digits-projection"
+    epochs: int = 15
+    networks: int = 3  # small ones, each from its own seed
+    images: int = 5
+    weights: tuple[str, ...] = ()  # of large networks: FILE of a ResNet-56, or NAME:FILE
+    data: str = "cifar10"  # of the large networks
+    train110: bool = False  # train a ResNet-110 where no weights of one are given; needs a GPU
+    units: tuple[str, ...] = ()  # of the large networks: all where none are named
+    large_images: tuple[int, ...] = (5,)  # of each large network in turn; the last number goes for all that follow
+
+    def __post_init__(self) -> None:
+        if not self.large_images or min((self.images, *self.large_images)) < 1:
+            raise InputError(f"expected at least one image, got images={self.images}, large_images={self.large_images}")
+        if self.networks < 0 or self.epochs < 1:
+            raise InputError(f"expected networks >= 0 and epochs >= 1, got {self.networks} and {self.epochs}")
+        require_digits(self.model)
+        for text in self.weights:
+            _named(text)  # says what is wrong before any work
+
+
+@dataclass(frozen=True)
+class Subject:
+    key: str  # begins the names of its datasets
+    title: str
+    model: ResNet  # in evaluation mode
+    data: Dataset
+    count: int  # of images
+    units: tuple[str, ...]  # none named: all
+    seed: int
+    large: bool
+
+    @cached_property
+    def images(self) -> Tensor:
+        return self._to_model(self.data.test_batch(self.count, self.seed))
+
+    def labelled(self, count: int) -> tuple[Tensor, Tensor]:
+        """More test images, with their labels."""
+        images, labels = self.data.test_examples(count, self.seed)
+        return self._to_model(images), self._to_model(labels)
+
+    @cached_property
+    def trunk(self) -> Trunk:
+        return trace(self.model, self._to_model(self.data.test_batch(TRACED_WITH, self.seed)))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the units to look at."""
+        return list(self.units) or [unit.name for unit in self.trunk.units]
+
+    def _to_model(self, tensor: Tensor) -> Tensor:
+        return tensor.to(next(self.model.parameters()).device)
+
+
+def subjects(bench: Bench, settings: Subjects) -> Iterator[Subject]:
+    """One after another; a large network is loaded when it is its turn."""
+    data = bench.data("digits")
+    for number in range(settings.networks):
+        seed = bench.seeds(settings.networks)[number]
+        found = bench.trained(settings.model, data, Settings(epochs=settings.epochs), seed=seed)
+        if found.diverged:
+            bench.note(f"{settings.model}, seed {seed}, diverged in training and was left out")
+            continue
+        title = f"{settings.model}, seed {seed} ({found.test_accuracy:.1%})"
+        yield Subject(f"digits-{number}", title, found.model, data, settings.images, (), bench.seed, large=False)
+    yield from _large(bench, settings)
+
+
+def _large(bench: Bench, settings: Subjects) -> Iterator[Subject]:
+    files = [_named(text) for text in settings.weights]
+    if not files and not settings.train110:
+        bench.note("no weights of a network for CIFAR-10 were given, so there are small networks alone")
+        return
+    data = bench.data(settings.data)
+    if data.stands_in_for:
+        bench.note(f"{data.stands_in_for} was not found, so the networks with given weights were left out")
+        return
+    for number, (name, file) in enumerate(files):
+        bench.run.used(f"weights {file}", {"sha256": digest(file)})
+        model = build(name).eval()
+        load_weights(model, file)
+        title = name if [other for other, _ in files].count(name) == 1 else f"{name} ({file.stem})"
+        yield _one(f"{name}-{number}", title, model.to(bench.device), data, bench, settings, number)
+    name = "resnet110-cifar-projection"
+    if settings.train110 and name not in [other for other, _ in files]:
+        found = bench.trained(name, data.to(bench.device), LARGE_TRAINING, seed=bench.seed)
+        yield _one(name, f"{name} ({found.test_accuracy:.1%})", found.model, data, bench, settings, len(files))
+
+
+def require_digits(name: str) -> None:
+    """Small networks are measured on digits or noise of that size, and their batch norms are needed."""
+    options = parse(name)
+    if options["input_shape"] != (1, 8, 8) or not options.get("batch_norm", True):
+        raise InputError(f"model {name}: expected a network for digits with batch norms, such as resnet20-digits")
+
+
+def _one(key: str, title: str, model: ResNet, data: Dataset, bench: Bench, settings: Subjects, number: int) -> Subject:
+    images = settings.large_images[min(number, len(settings.large_images) - 1)]
+    return Subject(key, title, model, data, images, settings.units, bench.seed, large=True)
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, colon, file = text.partition(":")
+    if not colon:
+        name, file = "resnet56-cifar", text
+    if not name.endswith("cifar") and "-cifar-" not in name:
+        raise InputError(f"weights {text}: expected FILE or NAME:FILE of a network for cifar, as resnet110-cifar:a.pt")
+    require_weights(Path(file))
+    return name, Path(file)
+
+
+@torch.no_grad()
+def right_answers(subject: Subject) -> int:
+    """How many of the measured images are classified correctly: a sign that weights and images fit together."""
+    chosen = subject.data.test_choice(subject.count, subject.seed)
+    answers = subject.model(subject.images).argmax(1).cpu()
+    return int((answers == subject.data.test.labels[chosen].cpu()).sum())

@@ -1,0 +1,63 @@
+"""Units whose weights are mixed with noise: how many singular values stay near 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from skipscope.papers.d.figures.noise import mean_shares, mixture_histograms, mixtures
+from skipscope.report.table import Table, number
+from skipscope.report.views.view import Picture, View, counted, made_by, titles
+
+if TYPE_CHECKING:
+    import xarray
+
+MIXTURES = (
+    "{title}: share of singular values in [0.99, 1.01], from noise η alone (t = 0) to the trained weights θ (t = 1), "
+    "means over {averaged}; one grey line a unit, their mean thick. The paper (Rothauge et al., figure 5 right) shows "
+    "most values near 1 at t = 0.5 of the convex mixture. With noise of the weights' norm, that mixture also shrinks "
+    "the weights, by √2 at t = 0.5, which alone can bring values closer to 1; the other mixture keeps their norm. A "
+    "peak that only the convex mixture has is one that the smaller norm can account for."
+)
+HISTOGRAMS = (
+    "{title}: how many singular values of {unit} are where, means over {averaged}; one row a mixture, one column a t. "
+    "The paper (figure 5 right) shows no plateau at 1 for noise (t = 0), the largest at t = 0.5, and a smaller one for "
+    "the trained weights (t = 1)."
+)
+ABOUT = (
+    "Share of singular values in [0.99, 1.01], means over {averaged}, and the t where it is largest. Convex: "
+    "t θ + (1 - t) η; norm: √t θ + √(1 - t) η, which keeps the norm of the weights."
+)
+
+
+def noise_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    tables, figures = [], {}
+    histogram_titles = titles("Singular values of weights mixed with noise", datasets)
+    for name, title in titles("Weights mixed with noise", datasets).items():
+        data = datasets[name]
+        averaged, study = _averaged(data), made_by(data)
+        tables.append(_table(title, data, averaged))
+        figures[f"{name}-mixtures"] = Picture(MIXTURES.format(title=title, averaged=averaged), mixtures(data), study)
+        if "histogram" in data:
+            unit = str(data["unit"].values[0])
+            caption = HISTOGRAMS.format(title=histogram_titles[name], unit=unit, averaged=averaged)
+            figures[f"{name}-histograms"] = Picture(caption, mixture_histograms(data, unit), study)
+    return View(tables, figures)
+
+
+def _table(title: str, data: xarray.Dataset, averaged: str) -> Table:
+    shares, amounts = mean_shares(data), [float(t) for t in data["t"].values]
+    rows = []
+    for unit in data["unit"].values:
+        for mixture in data["mixture"].values:
+            curve = [float(share) for share in shares.sel(unit=unit, mixture=mixture).transpose("t").values]
+            found = [(share, -place) for place, share in enumerate(curve) if share == share]  # of equal ones the first
+            largest = f"{amounts[-max(found)[1]]:g}" if found else "-"
+            rows.append([str(unit), str(mixture), *map(number, curve), largest])
+    columns = ["unit", "mixture", *(f"t = {t:g}" for t in amounts), "largest at t"]
+    return Table(title, columns, rows, ABOUT.format(averaged=averaged), names=2)
+
+
+def _averaged(data: xarray.Dataset) -> str:
+    draws, samples = data.sizes.get("draw", 1), data.sizes.get("sample", 1)
+    return f"{counted(draws, 'draw')} of noise and {counted(samples, 'sample')}"

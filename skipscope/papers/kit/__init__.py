@@ -1,0 +1,27 @@
+"""What every paper needs: studies, the quantities that they measure, and the claims that are judged by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skipscope.deferred import defer
+
+if TYPE_CHECKING:
+    from skipscope.papers.kit.bench import Bench
+    from skipscope.papers.kit.claims import Claim
+    from skipscope.papers.kit.criteria import Criterion
+    from skipscope.papers.kit.quantities import SEEDS, Quantity
+    from skipscope.papers.kit.study import Evidence, Study
+
+__all__ = ["SEEDS", "Bench", "Claim", "Criterion", "Evidence", "Quantity", "Study"]
+
+defer(
+    __name__,
+    {
+        "bench": "Bench",
+        "claims": "Claim",
+        "criteria": "Criterion",
+        "quantities": "Quantity SEEDS",
+        "study": "Evidence Study",
+    },
+)

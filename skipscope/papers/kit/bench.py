@@ -1,0 +1,67 @@
+"""What a study works on: its run folder, its data, and networks that are trained once and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from skipscope.data import Dataset, load, load_or_digits
+from skipscope.runs import RunFolder
+from skipscope.training import Settings
+from skipscope.training.networks import Network, Trained, trained
+
+if TYPE_CHECKING:
+    import xarray
+
+MOST_NETWORKS = 1000  # of one kind in a run
+Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
+
+
+class Bench:
+    def __init__(
+        self, study: str, run: RunFolder, *, preset: str, seed: int, device: str, progress: Progress | None = None
+    ) -> None:
+        self.run, self.preset, self.seed, self.device = run, preset, seed, device
+        self.study = study  # its id
+        self._progress = progress or (lambda what, done, total: None)
+
+    def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
+        """data/STUDY-NAME.nc, or data/STUDY.nc where the name is empty; computed unless the run has it already."""
+        return self.shared("-".join(filter(None, (self.study.partition(".")[2], name))), compute)
+
+    def shared(self, name: str, compute: Callable[[], xarray.Dataset], studies: Sequence[str] = ()) -> xarray.Dataset:
+        """data/NAME.nc, for what several studies of a paper measure alike. studies: their ids; this one's by default.
+
+        The dataset's attribute `study` names them, so that a report can show their claims beside it.
+        """
+        made_by = ", ".join(studies or [self.study])
+        return self.run.part(name, lambda: compute().assign_attrs(study=made_by))
+
+    def data(self, spec: str) -> Dataset:
+        """A data set; the embedded digits where it is not found, up to the preset `quick`, and the run says so."""
+        if self.preset not in ("smoke", "quick"):
+            data = load(spec)
+        else:
+            data = load_or_digits(spec)
+            if data.stands_in_for:
+                self.run.note(f"{data.stands_in_for} was not found: the embedded digits stand in for it")
+        self.run.used(f"data {spec}", data.describe())
+        return data
+
+    def trained(
+        self, model: str, data: Dataset, settings: Settings, *, seed: int, snapshots: Sequence[int] = ()
+    ) -> Trained:
+        """A network by its name, from this run, from the cache, or trained now; snapshots: epochs to look at too."""
+        network = Network(model, data, settings, seed, self.device, tuple(snapshots))
+        return trained(network, self.run, self.steps(f"training {network.title}"))
+
+    def seeds(self, count: int) -> list[int]:
+        """Of networks; those of runs with different --seed have none in common."""
+        return [MOST_NETWORKS * self.seed + number for number in range(count)]
+
+    def steps(self, what: str) -> Callable[[int, int], None]:
+        """Progress of one thing that is done: called with how much of it is done and how much there is."""
+        return lambda done, total: self._progress(what, done, total)
+
+    def note(self, text: str) -> None:
+        self.run.note(text)

@@ -1,0 +1,249 @@
+"""`skipscope study list | show | run`."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skipscope.cli.beforehand import (
+    require_data,
+    require_device,
+    require_folder,
+    require_run_folder,
+    require_runs,
+)
+from skipscope.cli.completion import Offered, offered, one_of
+from skipscope.cli.options import Device, Json, document, say_where
+from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
+from skipscope.data.specs import NAMES
+from skipscope.errors import InputError
+from skipscope.papers.kit.names import PRESETS, ids, require_known
+from skipscope.registration import papers
+
+if TYPE_CHECKING:
+    from skipscope.papers.kit.claims import Claim
+    from skipscope.runs.decisions import Decision
+
+study = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+def complete_study(incomplete: str) -> Offered:
+    """Of several the last one."""
+    letters = {paper.letter: f"all studies of paper {paper.letter}" for paper in papers()}
+    before, comma, last = incomplete.rpartition(",")
+    return [(f"{before}{comma}{value}", explained) for value, explained in offered(letters | ids(), last)]
+
+
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="A study such as D.law, several with commas between them, or a paper's letter for all of its own.",
+        autocompletion=complete_study,
+    ),
+]
+Preset = Annotated[str, typer.Option(help="smoke, quick, full or paper.", autocompletion=one_of(**PRESETS))]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given several times.")
+]
+
+
+@study.callback()
+def options(context: typer.Context, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """The papers' experiments: list them, look at one, run it.
+
+    Example: skipscope study list
+    """
+    talk.set(quiet, verbose)
+    help_without_command(context)
+
+
+@study.command("list")
+@command
+def list_studies(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="Run folders with verdicts.")] = None,
+    as_json: Json = False,
+) -> None:
+    """All studies and all claims. Claims have the verdicts of the run folders that are named.
+
+    Example: skipscope study list runs/D.law-quick
+    """
+    require_runs(runs or [])
+    with talk.loading():
+        from skipscope.papers.kit.catalogue import claims, studies, study_of
+
+    decided = _decisions(runs or [])
+    rows = [_claim_row(claim, study_of(claim).id, decided.get(claim.id)) for claim in claims()]
+    if as_json:
+        listed = [{"id": study.id, "title": study.title, "presets": list(study.presets)} for study in studies()]
+        talk.result(document({"studies": listed, "claims": rows}))
+        return
+    lines = [f"{study.id}  {study.title} ({', '.join(study.presets)})" for study in studies()]
+    table = _columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows])
+    talk.result("\n".join([*lines, "", table]))
+
+
+@study.command()
+@command
+def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
+    """What a study does, what it costs, its settings and its claims.
+
+    Example: skipscope study show D.law --preset full
+    """
+    import dataclasses
+
+    _require_preset(preset)
+    require_known(id)
+    with talk.loading():
+        from skipscope.papers.kit.catalogue import claims_of, find
+
+    found: list[dict[str, Any]] = [
+        {
+            "id": s.id,
+            "title": s.title,
+            "paper_found": s.paper_found,
+            "we_expect": s.we_expect,
+            "cost": dict(s.cost),
+            "settings": dataclasses.asdict(s.settings(preset, {})),
+            "claims": [
+                {"id": c.id, "claim": c.text, "statistic": c.statistic, "expected": c.expected}
+                for c in claims_of(s.id, (s,))
+            ],
+        }
+        for s in find(id)
+    ]
+    talk.result(document(found) if as_json else "\n\n".join(_shown(one, preset) for one in found))
+
+
+@study.command()
+@command
+def run(
+    id: Id,
+    preset: Preset = "quick",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/ID-PRESET.")] = None,
+    changes: Set = None,
+    weights: Annotated[str | None, typer.Option(metavar="FILE", help="The same as --set weights=FILE.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[:PATH]", help="The same as --set data=...", autocompletion=one_of(*NAMES)),
+    ] = None,
+    device: Device = "cpu",
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of the seeds.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim is not reproduced.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run studies, or all studies of a paper, and decide their claims. Networks are trained once in a run.
+
+    Example: skipscope study run D.law --preset quick --out law
+    """
+    settings = _changes(changes or [], weights, data)
+    _require_preset(preset)
+    require_known(id)
+    require_device(device)
+    require_data(data)
+    require_folder(out)
+    with talk.loading():
+        from skipscope.numerics import usable_device
+        from skipscope.papers.kit.catalogue import find
+        from skipscope.papers.kit.running import run_studies, settings_of, what_is_run
+        from skipscope.report import write_report
+
+    usable_device(device)
+    studies = find(id)
+    settings_of(studies, preset, settings)  # found out before anything is said
+    named = id.upper() if len(id) == 1 else ",".join(found.id for found in studies)
+    folder = out or Path("runs") / f"{named}-{preset}"
+    require_run_folder(folder, what_is_run(id, studies), resume)
+    for found in studies:
+        talk.say(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}")
+    say_where(device)
+    with (
+        stopped_by_hand(f"interrupted; go on with --resume --out {shlex.quote(str(folder))}"),
+        talk.step(f"{named}, {preset}"),
+    ):
+        outcome = run_studies(
+            id,
+            folder,
+            preset=preset,
+            changes=settings,
+            seed=seed,
+            device=device,
+            resume=resume,
+            progress=talk.progress,
+        )
+    with talk.step("writing the report"):
+        report = write_report(outcome.folder)
+    if as_json:
+        claims = [decision.to_dict() for decision in outcome.decisions]
+        talk.result(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
+    else:
+        told = [str(decision) for decision in outcome.decisions]
+        talk.result("\n".join(told) or "decides no claim of its own: its numbers are in the report")
+    for note in outcome.record.get("notes", []):
+        talk.say(f"note: {note}")
+    talk.say(f"wrote {report}")
+    if strict and outcome.failed:
+        talk.say(f"not reproduced: {', '.join(outcome.failed)}")
+        raise typer.Exit(CLAIM_FAILED)
+
+
+def _require_preset(preset: str) -> None:
+    if preset not in PRESETS:
+        close = difflib.get_close_matches(preset, PRESETS, n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        raise InputError(f"no preset '{preset}'{meant}; there are {', '.join(PRESETS)}")
+
+
+def _changes(pairs: list[str], weights: str | None, data: str | None) -> dict[str, str]:
+    changes = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set {pair}: expected KEY=VALUE, such as --set epochs=5")
+        changes[key] = value
+    for key, given in (("weights", weights), ("data", data)):
+        if given is not None:
+            changes[key] = given
+    return changes
+
+
+def _decisions(runs: list[Path]) -> dict[str, Decision]:
+    from skipscope.runs import load_run
+
+    decided = {}
+    for path in runs:
+        saved = load_run(path)
+        saved.require("run.json", "claims.json")
+        for flaw in saved.flaws:
+            talk.say(f"note: {path}: {flaw}")
+        decided.update({decision.id: decision for decision in saved.claims})
+    return decided
+
+
+def _claim_row(claim: Claim, study: str, decision: Decision | None) -> dict[str, str]:
+    state = "not run" if decision is None else f"{decision.verdict} ({decision.preset})"
+    return {"id": claim.id, "study": study, "state": state, "claim": claim.text}
+
+
+def _shown(found: dict[str, Any], preset: str) -> str:
+    lines = [
+        f"{found['id']}: {found['title']}",
+        f"  the paper: {found['paper_found']}",
+        f"  expected: {found['we_expect']}",
+    ]
+    lines += [f"  {name}: {cost}" for name, cost in found["cost"].items()]
+    lines += [f"  settings of the preset {preset}, changed with --set KEY=VALUE:"]
+    lines += [f"    {key} = {value}" for key, value in found["settings"].items()]
+    for claim in found["claims"]:
+        lines += [f"  {claim['id']}: {claim['claim']}", f"    {claim['statistic']}", f"    {claim['expected']}"]
+    return "\n".join(lines)
+
+
+def _columns(rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows)

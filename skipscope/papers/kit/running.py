@@ -1,0 +1,113 @@
+"""Running studies into a run folder, from the settings to the verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skipscope.errors import InputError
+from skipscope.papers.kit.bench import Bench, Progress
+from skipscope.papers.kit.catalogue import claims, claims_of, find, study_of
+from skipscope.papers.kit.claims import Claim
+from skipscope.papers.kit.quantities import SEEDS, Quantity
+from skipscope.papers.kit.study import Study
+from skipscope.runs import RunFolder
+from skipscope.runs.decisions import Decision
+from skipscope.training.processes import launched
+
+
+@dataclass(frozen=True)
+class Outcome:
+    folder: Path
+    record: Mapping[str, Any]  # of run.json
+    decisions: tuple[Decision, ...]
+
+    @property
+    def failed(self) -> list[str]:
+        return [decision.id for decision in self.decisions if decision.verdict == "not reproduced"]
+
+
+def run_studies(
+    name: str,
+    out: Path,
+    *,
+    preset: str = "quick",
+    changes: Mapping[str, str] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper (`D`); changes: as written after --set."""
+    if launched()[1] > 1:
+        raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
+    studies = find(name)
+    settings = settings_of(studies, preset, changes or {})
+    parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}
+    folder = RunFolder(
+        out,
+        what_is_run(name, studies),
+        parameters=parameters,
+        preset=preset,
+        seed=seed,
+        device=device,
+        former="resume" if resume else "refuse",
+    )
+    with folder as run:
+        if changes:
+            run.note(f"settings that differ from the preset: {', '.join(f'{k}={v}' for k, v in changes.items())}")
+        evidence: dict[Claim, Mapping[Quantity, Any]] = {}
+        for study in studies:
+            bench = Bench(study.id, run, preset=preset, seed=seed, device=device, progress=progress)
+            for claim, found in _by_object(study.run(bench, settings[study.id])).items():
+                evidence[claim] = together(evidence.get(claim, {}), found)
+        decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
+        run.write_claims(decisions)
+    return Outcome(run.path, run.record, decisions)
+
+
+def what_is_run(name: str, studies: tuple[Study, ...]) -> str:
+    """As the record of the run has it."""
+    return f"study {name.upper() if len(name) == 1 else ', '.join(study.id for study in studies)}"
+
+
+def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, str]) -> dict[str, Any]:
+    """Of every study; a key that none of them has is an error. `law.images` is meant for the study law alone."""
+    known = sorted({key for study in studies for key in study.keys})
+    one_study = {f"{study.name}.{key}" for study in studies for key in study.keys}
+    unknown = [key for key in changes if key not in one_study.union(known)]
+    if unknown:
+        raise InputError(f"no setting '{unknown[0]}' in {', '.join(s.id for s in studies)}; known: {', '.join(known)}")
+    return {study.id: study.settings(preset, changes) for study in studies}
+
+
+def together(first: Mapping[Quantity, Any], second: Mapping[Quantity, Any]) -> dict[Quantity, Any]:
+    """Evidence for one claim from two studies; it has as many seeds as the one that has fewer."""
+    seeds = [found[SEEDS] for found in (first, second) if SEEDS in found]
+    return {**first, **second, **({SEEDS: min(seeds)} if seeds else {})}
+
+
+def _by_object(evidence: Mapping[Any, Mapping[Any, Any]]) -> dict[Claim, dict[Quantity, Any]]:
+    """Until every study gives objects."""
+    found = {}
+    for key, values in evidence.items():
+        claim = next(c for c in claims() if c.id == key) if isinstance(key, str) else key
+        known = {q.quantity.name: q.quantity for q in (*claim.criteria, *claim.controls)} | {"seeds": SEEDS}
+        found[claim] = {known.get(k) or Quantity(k) if isinstance(k, str) else k: v for k, v in values.items()}
+    return found
+
+
+def _decided(
+    claim: Claim, evidence: Mapping[Claim, Mapping[Quantity, Any]], preset: str, studies: tuple[Study, ...]
+) -> Decision:
+    study = study_of(claim)
+    if claim in evidence:
+        return study.decide(claim, evidence[claim], preset)
+    if study not in studies:
+        return study.decide(claim, {}, preset, reason=f"its study {study.id} was not run")
+    if preset not in claim.presets:  # which the claim says itself
+        return study.decide(claim, {}, preset)
+    return study.decide(claim, {}, preset, reason=f"{study.id} made no evidence for it")

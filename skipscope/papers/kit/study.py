@@ -1,0 +1,98 @@
+"""What a study is: an experiment of a paper, with the settings of each preset and the claims that it decides.
+
+A study's function gets a bench and its settings. It makes datasets with `bench.part`, so that a killed run goes on
+where it was, and returns the evidence for each claim; the verdicts are computed from that by the claims' own rules.
+Pictures and tables are made from the datasets alone, by the report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skipscope.errors import InputError
+from skipscope.papers.kit.claims import Claim
+from skipscope.papers.kit.quantities import Quantity
+from skipscope.registration import Paper
+from skipscope.runs.decisions import Decision
+
+if TYPE_CHECKING:
+    from skipscope.papers.kit.bench import Bench
+
+Evidence = Mapping[Claim, Mapping[Quantity, Any]]  # of each claim: its quantities, a value or one value per member
+
+
+@dataclass(frozen=True)
+class Study:
+    paper: Paper
+    name: str  # law: the study D.law of paper D; the names of its datasets begin with it
+    paper_found: str
+    we_expect: str
+    presets: Mapping[str, Any]  # preset: an instance of the study's settings, all of one frozen dataclass
+    cost: Mapping[str, str]  # preset: in words, with the machine
+    run: Callable[[Bench, Any], Evidence]
+    claims: tuple[Claim, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in self.paper.studies:
+            raise ValueError(f"paper {self.paper.letter} lists no study '{self.name}'; add it to its `studies`")
+        for claim in self.claims:
+            if not claim.id.startswith(self.paper.letter):
+                raise ValueError(f"{self.id}: {claim.id} is no claim of paper {self.paper.letter}")
+
+    @property
+    def id(self) -> str:
+        return f"{self.paper.letter}.{self.name}"
+
+    @property
+    def title(self) -> str:
+        return self.paper.studies[self.name]
+
+    def decide(
+        self, claim: Claim, evidence: Mapping[Quantity, Any], preset: str, *, reason: str | None = None
+    ) -> Decision:
+        """One of its claims."""
+        return claim.decide(evidence, preset, study=self.id, paper=self.paper.title, reason=reason)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The settings that --set can change, with their types."""
+        return typing.get_type_hints(type(next(iter(self.presets.values()))))
+
+    def settings(self, preset: str, changes: Mapping[str, str]) -> Any:
+        if preset not in self.presets:
+            raise InputError(f"{self.id} has no preset '{preset}'; it has {', '.join(self.presets)}")
+        mine = {key: text for key, text in changes.items() if key in self.keys}
+        prefix = f"{self.name}."
+        mine |= {key.removeprefix(prefix): text for key, text in changes.items() if key.startswith(prefix)}
+        values = {key: _read(text, self.keys[key], key) for key, text in mine.items()}
+        return dataclasses.replace(self.presets[preset], **values)
+
+
+def _read(text: str, kind: Any, key: str) -> Any:
+    """A value as written after --set KEY=, in the type of the setting."""
+    try:
+        return _value(text, kind)
+    except ValueError as error:
+        name = getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)
+        raise InputError(f"--set {key}={text}: expected {name}, with commas between several values") from error
+
+
+def _value(text: str, kind: Any) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        member = typing.get_args(kind)[0]
+        return tuple(_value(part, member) for part in text.split(",") if part)
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
+        return None if text.lower() == "none" else _value(text, options[0])
+    if kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in words:
+            raise ValueError(text)
+        return words[text.lower()]
+    return kind(text)

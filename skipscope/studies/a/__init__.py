@@ -1,1 +1,0 @@
-"""Li, Papyan: Residual Alignment: Uncovering the Mechanisms of Residual Networks."""

@@ -1,1 +1,0 @@
-"""Li, Jiao, Han, Weissman: Demystifying ResNet."""

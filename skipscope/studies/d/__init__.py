@@ -1,1 +1,0 @@
-"""Rothauge, Yao, Hu, Mahoney: Residual Networks as Nonlinear Systems: Stability Analysis using Linearization."""

@@ -1,0 +1,302 @@
+"""Hessians of n-shortcut networks before training and on its way: what the studies find, and what would not pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import xarray
+
+from skipscope.errors import InputError
+from skipscope.papers.b.claims import CLAIMS
+from skipscope.papers.b.networks import Moments, ShortcutSpec, initial_weights
+from skipscope.papers.b.networks.ensemble import train_ensemble
+from skipscope.papers.b.networks.network import outputs
+from skipscope.papers.b.studies import dynamics, initial
+from skipscope.papers.b.studies.dynamics import STUDY as DYNAMICS
+from skipscope.papers.b.studies.dynamics import falling_steps, interpolated, steepest_drop
+from skipscope.papers.b.studies.initial import STUDY as INITIAL
+from skipscope.papers.b.studies.initial import log_condition, spectrum_numbers
+from skipscope.papers.b.subjects import ARCHITECTURES, LOG_CEILING, lowest, task
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.study import Study
+from skipscope.runs import RunFolder, load_run
+from tests.data.real import require
+
+CLAIMED = {claim.id: claim for claim in CLAIMS}
+SMOKE = {study.id: dataclasses.replace(study.presets["smoke"], data="digits") for study in (INITIAL, DYNAMICS)}
+
+Found = Mapping[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    found: Found
+    path: Path
+
+    def parts(self, *names: str) -> list[xarray.Dataset]:
+        saved = load_run(self.path)
+        return [saved.dataset(name).load() for name in names]
+
+
+def bench_of(study: Study, run: RunFolder) -> Bench:
+    return Bench(study.name, run, preset="smoke", seed=0, device="cpu")
+
+
+def found_by(study: Study, path: Path) -> Run:
+    with RunFolder(path, f"study {study.id}", former="resume") as run:
+        return Run(study.run(bench_of(study, run), SMOKE[study.id]), path)
+
+
+@pytest.fixture(scope="module", name="start")
+def _start(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return found_by(INITIAL, tmp_path_factory.mktemp("curvature") / "initial")
+
+
+@pytest.fixture(scope="module", name="way")
+def _way(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return found_by(DYNAMICS, tmp_path_factory.mktemp("curvature") / "dynamics")
+
+
+def test_smoke_has_evidence_for_every_criterion(start: Run, way: Run) -> None:
+    by_learning = {
+        "largest |log10 excess loss, 1-shortcut - orthogonal| over depths",
+        "best learning rates on the edge of their grid",
+    }
+    for study, run in ((INITIAL, start), (DYNAMICS, way)):
+        assert set(run.found) == {claim.id for claim in CLAIMS if claim.study == study.id}
+        for name, evidence in run.found.items():
+            asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
+            assert asked - set(evidence) == (by_learning if name == "B20" else set())
+            assert evidence["seeds"] == 2
+            assert CLAIMED[name].decide(evidence, "smoke").verdict == "inconclusive"
+
+
+def test_a_resumed_run_says_the_same(way: Run) -> None:
+    assert found_by(DYNAMICS, way.path).found == way.found
+
+
+def test_the_task_is_white(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", "test") as run:
+        found = task(bench_of(INITIAL, run), "digits")
+    torch.testing.assert_close(found.moments.sxx, torch.eye(10, dtype=torch.float64, device="cpu"))
+    assert found.name == "digits"
+    assert found.moments.syy == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["xavier", "1-shortcut", "2-shortcut"])
+def test_the_condition_number_is_that_of_the_differentiated_loss(name: str) -> None:
+    generator = torch.Generator("cpu").manual_seed(1)
+    x, y = torch.randn(2, 30, 4, dtype=torch.float64, generator=generator, device="cpu")
+    n, init = ARCHITECTURES[name]
+    spec = ShortcutSpec(4, 4, n)
+    weights = initial_weights(spec, init, 3, device="cpu")
+
+    def loss(flat: torch.Tensor) -> torch.Tensor:
+        return (outputs(spec, flat.view(4, 4, 4), x) - y).square().sum() / 60
+
+    values = torch.linalg.eigvalsh(torch.func.hessian(loss)(weights.flatten()))
+    moments = Moments(x.T @ x / 30, y.T @ x / 30, float(y.square().sum() / 30))
+    found = spectrum_numbers(spec, weights, moments)
+    expected = values.abs().max() / values.abs().quantile(0.1)
+    assert 10 ** float(log_condition(found["largest"], found["tenth"])) == pytest.approx(float(expected), rel=1e-9)
+    assert found["index"] == pytest.approx(float((values < 0).double().mean()))
+    assert found["loss"] == pytest.approx(float(loss(weights.flatten())))
+    assert found["gradient"] == pytest.approx(float(torch.func.grad(loss)(weights.flatten()).norm()))
+
+
+def test_rounding_noise_is_masked() -> None:
+    below, above = 10.0 ** (1 - LOG_CEILING), 0.9 * 10.0**-LOG_CEILING
+    numpy.testing.assert_allclose(
+        log_condition([1.0, 1.0, 1.0, 2.0], [below, above, 0.0, 0.2]), [LOG_CEILING - 1, *[numpy.nan] * 2, 1]
+    )
+
+
+def test_shortcuts_of_depth_two_are_as_conditioned_at_every_depth(start: Run) -> None:
+    found = start.found["B6"]
+    assert max(found["range of log10 cond over depth, 2-shortcut"]) < 0.01
+    assert found["mean log10 cond by depth, 2-shortcut"][0] < found["mean log10 cond by depth, orthogonal"][0]
+    assert min(found["log10 cond at depth 16, Xavier - orthogonal"]) > 1
+
+
+def test_what_does_not_grow_is_not_reproduced(start: Run) -> None:
+    (first,) = start.parts("initial")
+    assert CLAIMED["B6"].decide({**initial.evidence(first)["B6"], "seeds": 10}, "quick").verdict == "reproduced"
+    first["log_condition"].loc[{"architecture": "xavier", "depth": 16}] = 1.0
+    first["log_condition"].loc[{"architecture": "2-shortcut", "depth": 16}] = 1.0
+    assert CLAIMED["B6"].decide({**initial.evidence(first)["B6"], "seeds": 10}, "quick").verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_the_start_alone_does_not_say_how_networks_train(start: Run, apart: float) -> None:
+    (first,) = start.parts("initial")
+    first["log_condition"].loc[{"architecture": "1-shortcut"}] += apart
+    decision = CLAIMED["B20"].decide({**initial.evidence(first)["B20"], "seeds": 10}, "quick")
+    assert decision.verdict == "inconclusive"
+    assert "after training (by B.learning) at least 1, found 0" in decision.reason
+
+
+def test_steps_between_depths_leave_masked_runs_out(start: Run) -> None:
+    (first,) = start.parts("initial")
+    first["log_condition"].loc[{"architecture": "xavier"}] = [[3.0, 3.0], [5.0, numpy.nan], [9.0, 6.0]]
+    assert initial.evidence(first)["B6"]["smallest step of mean log10 cond over depth, Xavier"] == 2
+
+
+def test_the_best_rate_is_that_of_the_lowest_mean() -> None:
+    assert lowest(numpy.array([[1.0, 0.1, numpy.inf], [1.0, 0.3, 0.01]])) == 1
+    assert lowest(numpy.full((2, 3), numpy.inf)) == 0
+
+
+def test_interpolation_follows_a_known_curve() -> None:
+    losses = numpy.array([5.0, 3.0, 2.0, 0.5])
+    levels = numpy.array([6.0, 5.0, 4.0, 2.5, 1.0, 0.5, 0.4])
+    found = interpolated(losses, 3 * losses + 1, levels)
+    numpy.testing.assert_allclose(found[1:-1], 3 * levels[1:-1] + 1)
+    assert numpy.isnan(found[[0, -1]]).all()  # where the run has not been
+
+
+def test_steps_are_chosen_by_the_loss_and_fall() -> None:
+    losses = 1 + 4 * 0.9 ** numpy.arange(101.0)
+    losses[50:53] += 0.5  # a bump does not count
+    steps = falling_steps(losses, 1.0, 11)
+    assert (len(steps), steps[0], steps[-1]) == (11, 0, 100)
+    assert steps == pytest.approx([0, 10, 20, 30, 40, 53, 60, 70, 80, 90, 100], abs=1)  # rounding decides the step
+    assert (numpy.diff(losses[steps]) < 0).all()
+    assert falling_steps(numpy.array([5.0, 1.5, 1.2]), 1.0, 6) == [0, 1, 2]
+
+
+def test_the_steepest_drop_is_found_where_steps_are_uneven() -> None:
+    steps = numpy.array([[0.0, 10, 12, 20], [0, 2, 4, numpy.nan]])
+    index = numpy.array([[0.5, 0.45, 0.43, 0.42], [0.5, 0.5, 0.4, numpy.nan]])
+    assert steepest_drop(steps, index).tolist() == [11, 3]
+
+
+def test_the_time_to_a_share_of_the_first_excess() -> None:
+    losses = 1 + numpy.array([[4.0, 3.7, 3.6, 2.0, 0.4, 0.3], [4.0, 3.0, 2.0, 2.0, 2.0, 2.0]])
+    numpy.testing.assert_array_equal(dynamics.steps_to(losses, 1.0, 0.9), [2, 1])
+    numpy.testing.assert_array_equal(dynamics.steps_to(losses, 1.0, 0.1), [4, numpy.nan])
+
+
+def test_even_steps_end_after_convergence_or_with_the_run() -> None:
+    losses = 1 + 4 * 0.5 ** numpy.arange(101.0)  # 1 % of the first excess is left after 7 steps
+    assert dynamics.even_steps(losses, 1.0, 4) == [0, 3, 6, 9]
+    assert dynamics.even_steps(losses[:6], 1.0, 3) == [0, 2, 5]
+
+
+def test_networks_are_trained_twice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(spec: ShortcutSpec, weights: torch.Tensor, *others: Any, **options: Any) -> Any:
+        calls.append((spec.n, weights[0].sum().item(), len(weights)))
+        return train_ensemble(spec, weights, *others, **options)
+
+    monkeypatch.setattr(dynamics, "train_ensemble", counted)
+    found_by(DYNAMICS, tmp_path / "run")
+    settings = SMOKE["B.dynamics"]
+    sizes = [settings.runs * len(settings.rates), settings.runs]
+    assert [size for *_, size in calls] == sizes * len(dynamics.SHOWN)
+
+
+def test_both_choices_of_steps_are_in_one_way(way: Run) -> None:
+    followed, other, epochs = way.parts("dynamics-2-shortcut", "dynamics-orthogonal", "dynamics-epochs")
+    assert (other["even"].fillna(0) == 0).all()
+    assert "every_loss" not in other
+    assert (followed["falling"] + followed["even"] >= 1).where(followed["step"].notnull(), True).all()
+    for seed in followed["seed"].values:
+        one, its = followed.sel(seed=seed), epochs.sel(seed=seed).dropna("epoch", subset=["step"])
+        steps = its["step"].values.astype(int)
+        assert steps.tolist() == dynamics.even_steps(
+            one["every_loss"].values, followed.attrs["lowest_loss"], SMOKE["B.dynamics"].epochs
+        )
+        # The run whose Hessians were taken is the one whose losses and gradients are known at every step.
+        numpy.testing.assert_allclose(its["loss"], one["every_loss"].values[steps], rtol=1e-9)
+        numpy.testing.assert_allclose(its["gradient"], one["gradient_norm"].values[steps], rtol=1e-6)
+        falling = dynamics.chosen(one, "falling")
+        assert (numpy.diff(falling["loss"].values) < 0).all()
+
+
+def test_the_grid_spans_the_losses_of_all_runs(way: Run) -> None:
+    (data,) = way.parts("dynamics")
+    assert (numpy.diff(data["level"].values) < 0).all()
+    for name in ("orthogonal", "2-shortcut"):
+        assert numpy.isfinite(data["index"].sel(architecture=name)).all()
+    start = data.sel(architecture="2-shortcut").isel(level=0)
+    assert start["index"].values == pytest.approx(0.5, abs=0.02)
+    ratio = data["log_largest"] - data["log_tenth"]
+    numpy.testing.assert_allclose(ratio, data["log_condition"], atol=1e-12)
+
+
+def test_worse_conditioned_networks_are_not_reproduced(way: Run) -> None:
+    by_loss, epochs = way.parts("dynamics", "dynamics-epochs")
+    for key, low in (("log_condition", 1.0), ("index", 0.4)):
+        by_loss[key][:] = low + 0.1
+        by_loss[key].loc[{"architecture": "2-shortcut"}] = low
+    epochs["drop"][:] = epochs["peak"] + 1
+    share = "|epoch of index drop - of gradient peak| / epochs from 90 % to 10 % of the first excess loss"
+    assert dynamics.evidence(by_loss, epochs)["B9"][share] == (1 / epochs["fall"]).values.tolist()
+
+    def verdicts() -> list[str]:
+        found = dynamics.evidence(by_loss, epochs)
+        return [CLAIMED[name].decide({**found[name], "seeds": 3}, "quick").verdict for name in ("B7", "B8", "B9")]
+
+    assert verdicts() == ["reproduced"] * 3
+    for key in ("log_condition", "index"):
+        by_loss[key].loc[{"architecture": "2-shortcut"}] = 9.0
+    epochs["drop"][:] = epochs["peak"] + epochs["converged"]
+    assert verdicts() == ["not reproduced"] * 3
+
+
+def test_a_masked_run_counts_against_the_network_that_should_be_well_conditioned(way: Run) -> None:
+    ways = dict(zip(dynamics.SHOWN, way.parts(*(f"dynamics-{name}" for name in dynamics.SHOWN)), strict=True))
+    (epochs,) = way.parts("dynamics-epochs")
+    for name, part in ways.items():
+        part["largest"][:], part["tenth"][:] = 1.0, 0.1 if name == "2-shortcut" else 0.05
+
+    def found() -> dict[str, Any]:
+        by_loss = dynamics.on_grid(ways, SMOKE["B.dynamics"].levels)
+        return {**dynamics.evidence(by_loss, epochs)["B7"], "seeds": 3}
+
+    quantity = "largest log10 cond, 2-shortcut - others, every loss"
+    assert found()[quantity] == pytest.approx([-numpy.log10(2)] * 2)
+    assert CLAIMED["B7"].decide(found(), "quick").verdict == "reproduced"
+    middle = ways["2-shortcut"].sizes["snapshot"] // 2
+    ways["2-shortcut"]["tenth"][0, middle] = 0.0
+    assert found()[quantity] == [numpy.inf, pytest.approx(-numpy.log10(2))]
+    assert CLAIMED["B7"].decide(found(), "quick").verdict == "inconclusive"  # the runs do not agree
+    ways["2-shortcut"]["tenth"][:, middle] = 0.0
+    assert CLAIMED["B7"].decide(found(), "quick").verdict == "not reproduced"
+
+
+def test_bad_settings_are_named() -> None:
+    for study, change, words in (
+        (INITIAL, {"depths": (4, 5)}, r"even depths, got \(4, 5\) and \(8,\)"),
+        (INITIAL, {"runs": 0}, "at least 1, got 0 and 1"),
+        (DYNAMICS, {"depth": 3}, "an even number, got 3"),
+        (DYNAMICS, {"snapshots": 2}, "snapshots: expected at least 3, got 2"),
+        (DYNAMICS, {"steps": 0}, "steps: expected at least 1, got 0"),
+        (DYNAMICS, {"rates": (0.1, -1.0)}, r"above 0, got \(0.1, -1.0\)"),
+    ):
+        with pytest.raises(InputError, match=words):
+            dataclasses.replace(study.presets["smoke"], **change)
+
+
+def test_rates_at_which_all_diverge_are_named(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SMOKE["B.dynamics"], rates=(1e3,))
+    with RunFolder(tmp_path / "run", "test") as run, pytest.raises(InputError, match="diverge at every one"):
+        DYNAMICS.run(bench_of(DYNAMICS, run), settings)
+
+
+def test_the_known_numbers_of_mnist(tmp_path: Path) -> None:
+    require("mnist")
+    with RunFolder(tmp_path / "run", "test") as run:
+        found = task(bench_of(INITIAL, run), f"mnist:{os.environ['SKIPSCOPE_DATA']}")
+    assert found.moments.lowest_loss == pytest.approx(0.3371410, abs=1e-7)
+    spec = ShortcutSpec(8)
+    near = spectrum_numbers(spec, initial_weights(spec, "zero", 0, device="cpu"), found.moments)
+    assert near["largest"] / near["tenth"] == pytest.approx(1.4666, rel=0.01)

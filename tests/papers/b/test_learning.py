@@ -1,0 +1,423 @@
+"""The studies of paper B that train: their grids and slopes, whole runs at their smallest, and what would not pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import xarray
+
+from skipscope.data import Dataset, Images
+from skipscope.errors import InputError
+from skipscope.papers.b.claims import CLAIMS
+from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, train_ensemble
+from skipscope.papers.b.studies import learning, norms, shortcuts
+from skipscope.papers.b.studies.initial import STUDY as INITIAL
+from skipscope.papers.b.studies.learning import STUDY as LEARNING
+from skipscope.papers.b.studies.learning import LearningSettings, flat, learnt, log_excess, rate_of, tuned
+from skipscope.papers.b.studies.norms import STUDY as NORMS
+from skipscope.papers.b.studies.norms import NormSettings, mean_norm, residual_training
+from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
+from skipscope.papers.b.studies.shortcuts import ShortcutSettings
+from skipscope.papers.b.subjects import lowest, spec_of
+from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.catalogue import STUDIES as ALL_STUDIES
+from skipscope.papers.kit.claims import Decision
+from skipscope.papers.kit.running import together
+from skipscope.papers.kit.study import Study
+from skipscope.runs import RunFolder, load_run
+
+CLAIMED = {claim.id: claim for claim in CLAIMS}
+STUDIES = (LEARNING, NORMS, SHORTCUT_DEPTHS)
+
+
+def bowl(centre: float, limit: float = numpy.inf) -> Any:
+    """Losses of two seeds, lowest at a learning rate; they diverge above a limit."""
+
+    def losses(rates: list[float]) -> numpy.ndarray:
+        found = 1 + (numpy.log10(numpy.array(rates)) - centre) ** 2
+        found[numpy.array(rates) > limit] = numpy.inf
+        return numpy.stack([found, 1.1 * found])
+
+    return losses
+
+
+@pytest.mark.parametrize("centre", [-4.0, -2.5, -0.5, 0.0, 1.5])
+@pytest.mark.parametrize("per_decade", [2, 4])
+def test_the_grid_grows_until_the_best_rate_is_inside(centre: float, per_decade: int) -> None:
+    rates, losses = tuned(bowl(centre), per_decade)
+    best = lowest(losses)
+    assert 0 < best < len(rates) - 1
+    assert rates[best] == pytest.approx(10**centre, rel=1e-3)
+    assert rates == [rate_of(k, per_decade) for k in range(round(numpy.log10(rates[0]) * per_decade), 99)][: len(rates)]
+    assert losses.shape == (2, len(rates))
+
+
+def test_a_rate_below_divergence_is_inside() -> None:
+    rates, losses = tuned(bowl(1.0, limit=2.0), 2)
+    assert rates[lowest(losses)] == 1.0
+    assert numpy.isinf(losses[:, -1]).all()
+
+
+def test_the_grid_ends_somewhere() -> None:
+    rates, losses = tuned(bowl(9.0), 2)
+    assert lowest(losses) == len(rates) - 1
+    assert rates[-1] == 100.0
+    rates, losses = tuned(bowl(0.0, limit=0.0), 2)
+    assert (rates[0], lowest(losses)) == (1e-5, 0)
+
+
+def test_losses_that_are_alike_have_no_best_rate() -> None:
+    asked = []
+
+    def losses(rates: list[float]) -> numpy.ndarray:
+        asked.extend(rates)
+        return numpy.stack([0.5 - 1e-4 * numpy.array(rates)] * 2)
+
+    assert len(tuned(losses, 2)[0]) == len(asked) == 4
+    assert flat(losses([0.01, 0.1, 1.0]))
+    assert not flat(losses([0.1, 1.0]))
+    assert not flat(numpy.array([[1.0, 1.1, 1.0]]))
+    assert not flat(numpy.array([[1.0, 1.0, numpy.inf]]))
+    assert not flat(numpy.array([[1.0, 1.001, 1.0]]), 0.99)
+
+
+def test_plain_networks_have_as_many_relus() -> None:
+    two, plain = (spec_of(name, 8, "relu") for name in ("2-shortcut", "xavier"))
+    assert (plain.n, plain.unit_depth) == (0, 2)
+    assert [spec.after(layer) is torch.relu for spec in (two, plain) for layer in range(4)] == [True, False] * 4
+    assert spec_of("xavier", 8, "linear").linear
+
+
+def bench_in(path: Path, study: Study, preset: str = "smoke") -> tuple[RunFolder, Bench]:
+    run = RunFolder(path, f"study {study.id}")
+    return run, Bench(study.name, run, preset=preset, seed=0, device="cpu")
+
+
+def test_what_is_learnt_is_at_the_best_rate(tmp_path: Path) -> None:
+    run, bench = bench_in(tmp_path / "run", LEARNING)
+    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    data = Moments.of(Samples(x, x.flip(1)))
+    with run:
+        found = learnt(bench, ShortcutSpec(4, 3), data, "zero", networks=3, steps=50, per_decade=2, attrs={"kind": "a"})
+    best = found.sel(rate=found.attrs["best_rate"])["loss"]
+    numpy.testing.assert_array_equal(best, found["final"])
+    assert (found["loss"].mean("seed") >= best.mean()).all()
+    assert (found.attrs["kind"], found.attrs["depth"], found.attrs["precision"]) == ("a", 4, "float64")
+    assert found.attrs["on_edge"] == found.attrs["flat"] == 0
+
+
+def test_rounding_is_no_distance() -> None:
+    assert log_excess(numpy.array([0.1, 0.1 - 1e-17, 1.1]), 0.1).tolist() == [-15, -15, 0]
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_with_the_next_round_of_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    data = Moments.of(Samples(x, x.flip(1)))
+    asked: list[list[float]] = []
+    allowed = 99
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        if len(asked) == allowed:
+            raise KilledError
+        asked.append(sorted(set(arguments[3])))
+        return train_ensemble(*arguments, **options)
+
+    def found(path: Path) -> xarray.Dataset:
+        with RunFolder(path, "study B.learning", former="resume") as run:
+            bench = Bench("learning", run, preset="smoke", seed=0, device="cpu")
+            return bench.part(
+                "a",
+                lambda: learnt(
+                    bench,
+                    ShortcutSpec(4, 3),
+                    data,
+                    "zero",
+                    networks=2,
+                    steps=5,
+                    per_decade=2,
+                    attrs={"kind": "a"},
+                    name="a",
+                ),
+            )
+
+    monkeypatch.setattr(learning, "train_ensemble", counted)
+    unbroken, rounds = found(tmp_path / "unbroken"), list(asked)
+    assert len(rounds) >= 2
+    asked.clear()
+    allowed = 1
+    with pytest.raises(KilledError):
+        found(tmp_path / "killed")
+    assert asked == rounds[:1]
+    asked.clear()
+    allowed = 99
+    xarray.testing.assert_identical(found(tmp_path / "killed"), unbroken)
+    assert asked == rounds[1:]
+    pieces = [name for name in load_run(tmp_path / "killed").names if name != "learning-a"]
+    assert len(pieces) == len(rounds)
+    assert {load_run(tmp_path / "killed").dataset(name).attrs["part"] for name in pieces} == {"piece"}
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_smoke_has_evidence_for_every_criterion(study: Study, tmp_path: Path) -> None:
+    run, bench = bench_in(tmp_path / "run", study)
+    with run:
+        found = study.run(bench, study.presets["smoke"])
+        again = study.run(bench, study.presets["smoke"])
+    assert found == again
+    own = {claim.id for claim in CLAIMS if claim.study == study.id}
+    halves = {"B20"} if study is LEARNING else set()
+    assert set(found) == own | halves
+    for name in found:
+        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
+        by_initial = {"largest |log10 cond, 1-shortcut - orthogonal| over depths"}
+        assert asked - set(found[name]) == (by_initial if name in halves else set())
+        assert CLAIMED[name].decide(found[name], "smoke").verdict == "inconclusive"
+
+
+# -- what is decided
+
+
+def fake(architecture: str, depth: int, above: float, rate: float, kind: str = "linear") -> xarray.Dataset:
+    """Ten seeds whose losses, at the best of three learning rates, are 10^above more than 0.3."""
+    final = 0.3 + 10**above * numpy.linspace(0.95, 1.05, 10)
+    return xarray.Dataset(
+        {
+            "loss": (("seed", "rate"), numpy.stack([2 * final, final, 3 * final], 1)),
+            "final": ("seed", final),
+            "log_excess": ("seed", numpy.log10(final - 0.3)),
+        },
+        {"seed": range(10), "rate": [rate / 2, rate, 2 * rate]},
+        {
+            "depth": depth,
+            "best_rate": rate,
+            "on_edge": 0,
+            "flat": 0,
+            "lowest_loss": 0.3,
+            "kind": kind,
+            "besides": 0,
+        },
+    )
+
+
+def as_the_paper_says() -> dict[tuple[str, str, int], xarray.Dataset]:
+    found = {}
+    for depth in (6, 24, 32, 96):
+        for name, above, rate in (
+            ("xavier", -1.0, 0.01),
+            ("orthogonal", -2.5, 0.1),
+            ("1-shortcut", -2.5, 0.1),
+            ("2-shortcut", -4.0, 1.0),
+            ("3-shortcut", 1.0, 0.1),
+        ):
+            found["linear", name, depth] = fake(name, depth, above, rate)
+    for depth in (16, 64):
+        for name, log in (("xavier", 0.5), ("orthogonal", 0.4), ("2-shortcut", -0.01 * depth)):
+            found["relu", name, depth] = fake(name, depth, log, 0.1, "relu")
+    return found
+
+
+def decided(name: str, found: dict[tuple[str, str, int], xarray.Dataset], preset: str = "full") -> Decision:
+    """B20 with condition numbers that are alike."""
+    evidence = learning.evidence(found)[name]
+    if name == "B20":
+        start = {"largest |log10 cond, 1-shortcut - orthogonal| over depths": [0.01] * 10}
+        evidence = together({"seeds": 10, **start, "depths compared after training (by B.learning)": 0}, evidence)
+    return CLAIMED[name].decide(evidence, preset)
+
+
+DECIDED = ("B10", "B11", "B12", "B13", "B20")
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_what_the_paper_shows_is_reproduced(name: str) -> None:
+    decision = decided(name, as_the_paper_says())
+    assert decision.verdict == "reproduced", decision.reason
+
+
+def test_what_the_paper_does_not_show_is_not() -> None:
+    found = as_the_paper_says()
+    found["linear", "1-shortcut", 6] = fake("1-shortcut", 6, -3.0, 0.1)
+    found["linear", "2-shortcut", 96] = fake("2-shortcut", 96, -2.0, 0.1)
+    found["linear", "3-shortcut", 24] = fake("3-shortcut", 24, -3.0, 1.0)
+    found["relu", "2-shortcut", 64] = fake("2-shortcut", 64, 0.4, 0.1, "relu")
+    for name in DECIDED:
+        assert decided(name, found).verdict == "not reproduced", name
+    assert min(learning.evidence(found)["B13"]["smallest ratio of excess losses over depths"]) == pytest.approx(10)
+
+
+def test_few_samples_do_not_decide_about_relus() -> None:
+    decision = decided("B12", as_the_paper_says(), "quick")
+    assert decision.verdict == "inconclusive"
+    assert "needs full or paper" in decision.reason
+
+
+RATIO = "smallest ratio of best learning rates from depth 16 on, 2-shortcut / others"
+LEFT_OUT = "pairs left out, since all learning rates of one end alike"
+
+
+def test_networks_without_a_best_rate_are_not_compared() -> None:
+    found = as_the_paper_says()
+    found["linear", "xavier", 96] = fake("xavier", 96, -1.0, 5.0)
+    evidence = learning.evidence(found)["B11"]
+    assert evidence[RATIO] == pytest.approx(0.2)
+    assert evidence[LEFT_OUT] == 0
+    assert evidence["depths, 2-shortcut / xavier"] == [24, 32, 96]
+    assert evidence["ratios by depth, 2-shortcut / xavier"] == pytest.approx([100, 100, 0.2])
+    found["linear", "xavier", 96].attrs["flat"] = 1
+    evidence = learning.evidence(found)["B11"]
+    assert evidence[RATIO] == pytest.approx(10)
+    assert (evidence[LEFT_OUT], evidence["pairs compared"]) == (1, 11)
+    assert numpy.isnan(evidence["ratios by depth, 2-shortcut / xavier"][-1])
+
+
+def test_nothing_is_said_where_2_shortcut_networks_have_no_best_rate() -> None:
+    found = as_the_paper_says()
+    for depth in (24, 32, 96):
+        found["linear", "2-shortcut", depth].attrs["flat"] = 1
+    decision = decided("B11", found)
+    assert decision.measured[LEFT_OUT] == 12
+    assert decision.verdict == "inconclusive"
+    assert "not measured" in decision.reason
+
+
+def test_the_best_rate_of_all_seeds_is_compared_not_that_of_each() -> None:
+    """One seed would rather have another rate; the mean decides."""
+    found = as_the_paper_says()
+    found["linear", "xavier", 96]["loss"][0, 2] = 0.0
+    assert learning.evidence(found)["B11"][RATIO] == pytest.approx(10)
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_a_rate_on_the_edge_leaves_it_open(name: str) -> None:
+    found = as_the_paper_says()
+    compared = {"B12": ("relu", "orthogonal", 16), "B20": ("linear", "1-shortcut", 96)}
+    found[compared.get(name, ("linear", "2-shortcut", 96))].attrs["on_edge"] = 1
+    decision = decided(name, found)
+    assert decision.verdict == "inconclusive"
+    assert "on the edge" in decision.reason
+
+
+def test_edges_of_other_networks_do_not_matter() -> None:
+    found = as_the_paper_says()
+    found["linear", "xavier", 96].attrs["on_edge"] = 1
+    assert [decided(name, found).verdict for name in ("B12", "B13", "B20")] == ["reproduced"] * 3
+
+
+def test_what_comes_after_training_takes_the_place_of_nothing() -> None:
+    """Evidence of a later study replaces that of an earlier one."""
+    assert ALL_STUDIES.index(INITIAL) < ALL_STUDIES.index(LEARNING)
+
+
+def fake_norms(depth: int, power: float) -> xarray.Dataset:
+    last = 5 * depth**power * numpy.array([1.0, 1.1, 0.9])
+    return xarray.Dataset({"norm": (("seed", "step"), numpy.stack([0 * last, last], 1))}, attrs={"depth": depth})
+
+
+def fake_states(with_norms: float) -> xarray.Dataset:
+    units = numpy.arange(1, 11)
+    starts = {"without BatchNorm": 0.7, "with BatchNorm": with_norms, "from zero": 0.0}
+    rows = [[numpy.exp(slope * units)] * 3 for slope in starts.values()]
+    return xarray.Dataset({"variance": (("start", "seed", "unit"), rows)}, {"start": list(starts), "unit": units})
+
+
+def fake_branches(power: float) -> list[xarray.Dataset]:
+    return [
+        xarray.Dataset({"branch": ("seed", depth**power * numpy.array([1.0, 2.0, 3.0]))}, attrs={"depth": depth})
+        for depth in (8, 20, 50)
+    ]
+
+
+def test_slopes_of_power_laws_are_found() -> None:
+    parts = {
+        kind: [fake_norms(depth, power) for depth in (6, 12, 24)] for kind, power in (("linear", -0.4), ("relu", -0.1))
+    }
+    found = norms.evidence(parts, fake_states(0.2), fake_branches(-0.5))
+    assert found["B14"]["slope of log mean |W|_F over log depth, linear"] == pytest.approx([-0.4] * 3)
+    assert found["B14"]["slope of log mean |W|_F over log depth, ReLU-mid"] == pytest.approx([-0.1] * 3)
+    assert CLAIMED["B14"].decide(found["B14"], "quick").verdict == "not reproduced"
+    assert found["B22"]["slope of log variance over depth, with - without BatchNorm"] == pytest.approx([-0.5] * 3)
+    assert found["B22"]["slope of log branch output over log depth of the network"] == pytest.approx([-0.5] * 3)
+    assert CLAIMED["B22"].decide(found["B22"], "quick").verdict == "reproduced"
+    found = norms.evidence(parts, fake_states(0.8), fake_branches(0.1))
+    assert CLAIMED["B22"].decide(found["B22"], "quick").verdict == "not reproduced"
+
+
+def test_norms_are_those_of_convolutions() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 2, bias=False), torch.nn.Conv2d(1, 4, 1), torch.nn.Linear(3, 3))
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, 2.0)
+    assert mean_norm(model) == pytest.approx(4.0)
+
+
+def colours() -> Dataset:
+    """Images of CIFAR-10's size, of noise."""
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (24, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    images = Images(pixels, torch.arange(24) % 10)
+    return Dataset("noise", tuple(map(str, range(10))), images, images.select(torch.arange(10)))
+
+
+def test_a_resnet_is_followed_through_its_training(tmp_path: Path) -> None:
+    run, bench = bench_in(tmp_path / "run", NORMS)
+    training = dataclasses.replace(residual_training(5, (0.4, 0.605)), batch=8, precision="float32")
+    with run:
+        found = norms._residual(bench, colours(), training, 8)
+    assert found["norm"].shape == (1, 6)
+    assert numpy.isfinite(found["norm"]).all()
+    assert len(set(found["norm"].values.ravel().tolist())) == 6
+    assert numpy.isnan(found["loss"][0, 0])
+    assert float(found["branch"][0]) > 0
+    assert list(found.attrs["drops"]) == [2, 3]
+    assert not list((tmp_path / "run").rglob("*.training.*"))
+
+
+def test_drops_are_the_papers() -> None:
+    assert residual_training(200, (0.4, 0.605)).milestones == (80, 121)
+    assert residual_training(40, (0.4, 0.605)).milestones == (16, 24)
+    assert residual_training(164, shortcuts.DROPS).milestones == (81, 122)
+
+
+def fake_errors(values: dict[int, float]) -> dict[int, xarray.Dataset]:
+    return {
+        depth: xarray.Dataset({"error": ("seed", error + numpy.array([0, 1e-3, -1e-3]))})
+        for depth, error in values.items()
+    }
+
+
+def test_shortcuts_past_depth_400() -> None:
+    worse, better = {110: 0.06, 434: 0.065, 866: 0.08}, {110: 0.06, 434: 0.055, 866: 0.05}
+    residual = {n: fake_errors(better if n == 2 else worse) for n in (1, 2, 3, 4)}
+    found = shortcuts.evidence(residual, {})["B19"]
+    assert found["smallest step of the error past depth 400, shortcut 3"] == pytest.approx([0.015] * 3)
+    assert CLAIMED["B19"].decide(found, "paper").verdict == "reproduced"
+    assert CLAIMED["B19"].decide(found, "quick").verdict == "inconclusive"
+    residual[3] = fake_errors(better)
+    assert CLAIMED["B19"].decide(shortcuts.evidence(residual, {})["B19"], "paper").verdict == "not reproduced"
+    shallow = {n: {110: parts[110]} for n, parts in residual.items()}
+    assert CLAIMED["B19"].decide(shortcuts.evidence(shallow, {})["B19"], "full").verdict == "inconclusive"
+
+
+def test_bad_settings_are_named() -> None:
+    for settings, change, words in (
+        (LearningSettings(), {"depths": (5,)}, r"expected even depths, got \(5, "),
+        (LearningSettings(), {"besides": (16,)}, r"multiples of 6, got \(16,\)"),
+        (LearningSettings(), {"steps": 0}, "steps: expected at least 1, got 0"),
+        (LearningSettings(), {"relu_samples": -3}, "relu_samples: expected at least 1, got -3"),
+        (NormSettings(), {"depths": (6,)}, "two even depths or more"),
+        (NormSettings(), {"rate": 0.0}, "a rate above 0"),
+        (NormSettings(), {"residual_epochs": 2}, "for two drops"),
+        (ShortcutSettings(), {"connected": (16,)}, "multiples of 12"),
+        (ShortcutSettings(), {"residual_epochs": 1}, "5 epochs or more"),
+        (ShortcutSettings(), {"residual": (56,)}, "such as"),
+    ):
+        with pytest.raises(InputError, match=words):
+            dataclasses.replace(settings, **change)

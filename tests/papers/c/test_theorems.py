@@ -1,0 +1,218 @@
+"""The study of paper C's theorems: what it finds, what that decides, what would not pass, and how it is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import xarray
+
+from skipscope.errors import InputError
+from skipscope.papers.c.checks import equal_values
+from skipscope.papers.c.checks.commuting_weights import LED
+from skipscope.papers.c.claims import CLAIMS
+from skipscope.papers.c.figures.theory import (
+    approximation_errors,
+    collapse_by_layer,
+    plain_accuracies,
+    product_conditions,
+)
+from skipscope.papers.c.studies import theorems
+from skipscope.papers.c.studies.accuracy import STUDY as ACCURACY
+from skipscope.papers.c.studies.theorems import STUDY as THEOREMS
+from skipscope.papers.c.views.theory import products_view
+from skipscope.papers.kit.bench import Bench
+from skipscope.runs import RunFolder, load_run
+
+CLAIMED = {claim.id: claim for claim in CLAIMS}
+OWN = ("C9", "C10", "C11", "C12", "C13", "C16")
+
+Found = Mapping[str, Mapping[str, Any]]
+Parts = dict[str, xarray.Dataset]
+
+
+@pytest.fixture(scope="module", name="done")
+def _done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Parts]:
+    """The evidence at the preset smoke, and the datasets as they were written."""
+    path = tmp_path_factory.mktemp("c") / "theorems"
+    with RunFolder(path, "study C.theorems") as run:
+        found = THEOREMS.run(Bench("theorems", run, preset="smoke", seed=0, device="cpu"), THEOREMS.presets["smoke"])
+    saved = load_run(path)
+    return found, {name.removeprefix("theorems-"): saved.dataset(name) for name in saved.names}
+
+
+def copied(parts: Parts) -> Parts:
+    return {name: data.copy(deep=True) for name, data in parts.items()}
+
+
+def verdict(name: str, parts: Parts) -> str:
+    return CLAIMED[name].decide(theorems.evidence(**parts)[name], "quick").verdict
+
+
+def test_smoke_has_evidence_for_every_criterion(done: tuple[Found, Parts]) -> None:
+    found, parts = done
+    assert set(found) == {claim.id for claim in CLAIMS if claim.study == "C.theorems"} == set(OWN)
+    for name in OWN:
+        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
+        assert asked <= set(found[name])
+        assert CLAIMED[name].decide(found[name], "smoke").verdict == "inconclusive"
+    assert theorems.evidence(**parts) == found
+
+
+def test_verdicts(done: tuple[Found, Parts]) -> None:
+    expected = {"C9": "reproduced", "C12": "reproduced", "C13": "reproduced"}
+    expected |= {"C10": "not reproduced", "C11": "not reproduced"}
+    for name, wanted in expected.items():
+        decision = CLAIMED[name].decide(done[0][name], "quick")
+        assert decision.verdict == wanted, decision.reason
+
+
+def test_numbers_besides(done: tuple[Found, Parts]) -> None:
+    found, parts = done
+    assert found["C9"]["relative error of the exact sum"] <= 1e-10
+    assert found["C10"]["relative error of the exact sums"] <= 1e-10
+    for case in ("direction alternates", "ratios approach 1"):
+        assert found["C9"][f"median cosine, {case}"] < 0.95
+    assert float(parts["collapse"]["ratio"].max()) < 1  # strict inequality in every layer of every case
+    apart = parts["collapse"].sel(case="weights do not commute").isel(layer=-1)
+    assert bool((apart["colinear"] > apart["cosine"]).all())  # alike, and not along an eigenvector
+    assert found["C10"]["relative error of approximation 22, paths ordered and their sums not"] > 0.9
+    assert found["C11"]["log10 cond that float64 computes, He scale"] < 22
+    assert found["C12"]["largest ratio to first order"] == pytest.approx(1, abs=1e-6)
+    assert found["C12"]["largest ratio / (1 / (1 - cond eps))"] == pytest.approx(1, abs=1e-6)
+    assert found["C12"]["largest ratio, targets that the weights do not fit"] > 1e3
+    assert found["C13"]["share of singular matrices of signs, by size"]["2"] == pytest.approx(0.5, abs=0.12)
+    powers = parts["powers"]
+    assert float(powers["index"][2]) == pytest.approx(0.99**60, rel=1e-12)
+    assert float(powers["cosine"][2]) < 0.9 < float(powers["cosine_by_power"][2])
+    assert bool(parts["ranks"]["bounded"].all())
+    assert float(parts["ranks"]["autograd"].max()) <= 1e-12
+
+
+def test_approximation_16_holds_where_the_network_collapses_or_does_nothing(done: tuple[Found, Parts]) -> None:
+    data = done[1]["approximation"]
+    holds = data["bounded"].values <= 0.1
+    collapsed = data["cosine"].values > 0.99
+    idle = data["log10_condition"].values < 0.2
+    assert holds.any()
+    assert (collapsed | idle)[holds].all()
+
+
+def test_condition_numbers_rise_with_the_branch(done: tuple[Found, Parts]) -> None:
+    data = done[1]["products"]
+    last = data["log10_condition"].isel(units=-1).median("draw")
+    assert (numpy.diff(last.sortby("scale").values) > 0).all()
+    smallest = data.sel(scale=0.01).isel(units=-1)
+    assert float(smallest["log10_condition"].median()) <= float(smallest["predicted_short"])
+    numpy.testing.assert_allclose(smallest["log10_condition"], smallest["float64"], rtol=1e-6)
+
+
+def test_what_is_different_is_decided_differently(done: tuple[Found, Parts]) -> None:
+    parts = copied(done[1])
+    parts["collapse"]["cosine"].loc[{"case": LED}] = 0.9
+    assert verdict("C9", parts) == "not reproduced"
+    parts["collapse"]["ratio"].loc[{"case": LED}] = 0.9
+    assert verdict("C9", parts) == "inconclusive"
+    parts["approximation"]["bounded"][:] = 0.01
+    assert verdict("C10", parts) == "reproduced"
+    parts["products"]["log10_condition"].loc[{"scale": 1.0}] = 3.0
+    assert verdict("C11", parts) == "reproduced"
+    parts["products"]["log10_condition_plain"][:] = 3.0
+    assert verdict("C11", parts) == "inconclusive"
+    parts["perturbations"]["ratio"][0] = 2.1
+    assert verdict("C12", parts) == "not reproduced"
+    parts["singularity"]["singular"][0] = 1
+    assert verdict("C13", parts) == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("he", "orthogonal", "expected"),
+    [(0.2, 0.95, "reproduced"), (0.2, 0.3, "not reproduced"), (0.95, 0.95, "inconclusive")],
+)
+def test_plain_networks_are_judged_at_their_best_rate(
+    he: float, orthogonal: float, expected: str, done: tuple[Found, Parts]
+) -> None:
+    parts = copied(done[1])
+    training = xarray.concat([parts["training"], parts["training"].assign_coords(rate=[0.1])], "rate")
+    training["train_accuracy"][:] = 0.1
+    training["train_accuracy"].loc[{"network": "He weights", "rate": 0.1}] = he
+    training["train_accuracy"].loc[{"network": "orthogonal weights", "rate": 0.01}] = orthogonal
+    parts["training"] = training
+    assert verdict("C16", parts) == expected
+
+
+def test_weights_are_kept_orthogonal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    models: list[Any] = []
+
+    def seen(model: Any, split: Any) -> float:
+        models.append(model)
+        return 0.5
+
+    monkeypatch.setattr(equal_values, "accuracy", seen)
+    plan = equal_values.plan("digits", 4, samples=150, epochs=1, rates=(0.1,), networks=1, besides=1)
+    with RunFolder(tmp_path / "run", "study C.theorems") as run:
+        kept = equal_values.kept(Bench("theorems", run, preset="smoke", seed=0, device="cpu"), plan)
+    assert kept["train_accuracy"].values.tolist() == [[[0.5]]]
+    (block,) = models[0].stage1
+    for layer in (block.linear1, block.linear2):
+        assert (layer.weight @ layer.weight.T - torch.eye(64)).abs().max() < 1e-4
+    first = models[0].first.weight  # not in a block, and square for these images
+    assert (first @ first.T - torch.eye(64)).abs().max() > 1e-2
+
+
+def test_plainnets_are_those_of_accuracy() -> None:
+    """At quick, so that a run of the whole paper trains them once."""
+    plan, twins = THEOREMS.presets["quick"].plan, ACCURACY.presets["quick"]
+    assert twins.subjects[0] == plan.subjects[0] == "mnist-60-connected"
+    for rate in plan.rates:
+        assert plan.training(rate, 3000) == twins.training(rate, 3000)
+    shared = ("rates", "samples", "test_samples", "networks", "looks")
+    assert all(getattr(plan, name) == getattr(twins, name) for name in shared)
+    assert equal_values.plan("mnist:some/path", 4, networks=1, besides=1).subjects[1] == (
+        "mnist-4-connected-orthogonal:some/path"
+    )
+
+
+def test_bad_settings_are_named() -> None:
+    smoke = THEOREMS.presets["smoke"]
+    with pytest.raises(InputError, match="draws"):
+        dataclasses.replace(smoke, draws=0)
+    with pytest.raises(InputError, match="a learning rate"):
+        dataclasses.replace(smoke, rates=())
+    with pytest.raises(InputError, match="size of at least 3"):
+        dataclasses.replace(smoke, size=2)
+
+
+# -- how it is shown
+
+
+def test_pictures(done: tuple[Found, Parts]) -> None:
+    parts = done[1]
+    curves = collapse_by_layer(parts["collapse"]).data
+    assert len(curves) == 8
+    assert curves[0].y[-1] == pytest.approx(1, abs=1e-6)
+    lines = approximation_errors(parts["approximation"]).data
+    assert [line.name for line in lines] == ["all positive", "leading negative", "all negative", "either"]
+    plain, in_float64, *_ = product_conditions(parts["products"]).data
+    assert plain.name == "without skips"
+    assert plain.y[-1] > 100 > in_float64.y[-1]
+    networks = plain_accuracies(parts["training"]).data
+    assert [len(network.x) for network in networks] == [3, 3, 1, 1, 1]
+
+
+def test_view(done: tuple[Found, Parts]) -> None:
+    view = products_view(done[1])
+    assert list(view.figures) == ["collapse-by-layer", "approximation-16", "product-conditions", "plain-accuracies"]
+    assert len(view.tables) == 12
+    for table in view.tables:
+        assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
+        assert table.about
+    assert "of 16 cases" in view.sentences[0]
+    assert "without skips" in view.sentences[1]
+    stopped = products_view({"a": done[1]["paths"]})
+    assert (len(stopped.tables), len(stopped.figures), len(stopped.sentences)) == (1, 0, 0)

@@ -1,0 +1,327 @@
+"""The studies of paper D: what they compute from datasets, and a whole run at its smallest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import xarray
+
+from skipscope.errors import InputError
+from skipscope.models import build
+from skipscope.papers.d.measured import judged
+from skipscope.papers.d.studies import noise, perturbations, projections, proportions, scaling, spectra, verify
+from skipscope.papers.d.subjects import Subjects
+from skipscope.papers.kit.catalogue import CLAIMS
+from skipscope.papers.kit.running import run_studies
+from skipscope.runs import load_run
+
+SIZE, IMAGES = 40, 3
+CLAIMED = {claim.id: claim for claim in CLAIMS}
+
+
+def quantities(claim: str) -> set[str]:
+    return {criterion.quantity for criterion in (*CLAIMED[claim].criteria, *CLAIMED[claim].controls)}
+
+
+def fake_spectra(title: str = "a network", large: int = 0, **changes: Any) -> xarray.Dataset:
+    """Three stages of one projecting and three regular units, and the stages themselves.
+
+    Regular unit k of stage s: shares near one 0.1 (s + 1) + 0.05 k, zeros 0.2 - 0.05 k, above one 0.3 - 0.1 k.
+    """
+    names, kind, skip, stage, near, zero, above = [], [], [], [], [], [], []
+    for s in range(3):
+        for k in range(4):
+            names.append(f"stage{s + 1}.{k}")
+            kind.append("unit")
+            skip.append("projection" if k == 0 and s else "identity")
+            stage.append(s)
+            near.append(0.02 if skip[-1] == "projection" else 0.1 * (s + 1) + 0.05 * k)
+            zero.append(0.2 - 0.05 * k)
+            above.append(0.3 - 0.1 * k)
+    for s in range(3):
+        names.append(f"stage {s}")
+        kind.append("stage")
+        skip.append("")
+        stage.append(s)
+        near.append(0.01)
+        zero.append(0.1)
+        above.append(0.5)
+    count = len(names)
+    ranks = numpy.linspace(1, 0.1, SIZE)
+    powers = 1 + numpy.arange(count)  # every unit has a spectrum of its own shape
+    values = numpy.stack([numpy.stack([2 * ranks**p * (1 + 0.01 * i) for i in range(IMAGES)]) for p in powers])
+    pair = ("unit", "sample")
+
+    def over_images(column: list[float]) -> tuple[tuple[str, str], numpy.ndarray]:
+        return pair, numpy.repeat(numpy.array(column)[:, None], IMAGES, 1)
+
+    return xarray.Dataset(
+        {
+            "value": ((*pair, "index"), values),
+            "largest": (pair, values[:, :, 0]),
+            "mean": (pair, values.mean(2)),
+            "share_near_one": over_images(near),
+            "share_zero": over_images(zero),
+            "share_above": over_images(above),
+            "rank": over_images([0.8 * SIZE] * count),
+            "size": ("unit", numpy.full(count, SIZE)),
+        },
+        {"unit": names, "kind": ("unit", kind), "skip": ("unit", skip), "stage": ("unit", stage)},
+        {"network": title, "large": large, **changes},
+    )
+
+
+def test_small_networks_do_not_vote_on_large_ones() -> None:
+    small, large = fake_spectra(), fake_spectra("resnet56-cifar", large=1)
+    assert judged([small, small]) == [small, small]
+    assert judged([small, large]) == [large]
+
+
+def test_spectra_are_compared_across_images_against_a_baseline() -> None:
+    found = spectra.evidence([fake_spectra(), fake_spectra()])
+    d4 = found["D4"]
+    assert d4["seeds"] == 2
+    assert len(d4["correlation of spectra across images"]) == 24
+    assert numpy.allclose(d4["correlation of spectra across images"], 1)  # the images' spectra are proportional
+    expected = numpy.std([1, 1.01, 1.02], ddof=1) / 1.01
+    assert numpy.allclose(d4["median relative spread of spectra across images"], expected)
+    assert min(d4["correlation of spectra across images - across units"]) > 0
+    single = fake_spectra().isel(sample=[0])
+    assert spectra.evidence([single])["D4"]["correlation of spectra across images"] == []
+
+
+def test_the_numbers_of_figure_one() -> None:
+    found = spectra.evidence([fake_spectra("resnet56-cifar", 1), fake_spectra("resnet110-cifar-projection", 1)])
+    ratio = 0.02 / numpy.mean([0.25, 0.3, 0.35])
+    assert found["D5"]["share near 1, down-sampling / regular units, stage 2"] == pytest.approx([ratio, ratio])
+    assert found["D5"]["seeds"] == 2
+    assert found["D6"]["share near 1 of a stage"] == pytest.approx([0.01] * 6)
+    stage = fake_spectra().sel(unit="stage 0")["value"].isel(sample=0)
+    measured = found["D6"]["largest / median singular value of a stage"][0]
+    assert measured == pytest.approx(float(stage.max() / stage.median()))
+    assert len(found["D17"]["mean singular value, regular units"]) == 2 * 10
+    assert found["D18"]["rank / n, units of stages 1-2"] == pytest.approx([0.8] * 14)
+    assert found["D18"]["median relative distance of spectra, ResNet-56 and ResNet-110"] == pytest.approx([0, 0, 0])
+    for claim in ("D4", "D5", "D6", "D17", "D18"):
+        assert quantities(claim) <= set(found[claim])
+
+
+def test_a_stage_of_low_rank_has_an_infinite_ratio() -> None:
+    low = fake_spectra()
+    low["rank"] = low["rank"] * 0
+    found = spectra.evidence([low])["D6"]["largest / median singular value of a stage"]
+    assert found == [numpy.inf] * 3
+
+
+def test_trends_are_those_of_the_regular_units_of_each_stage() -> None:
+    found = proportions.evidence([fake_spectra(), fake_spectra()])
+    assert found["D7"]["Spearman of unit and share above 1, stage 2"] == pytest.approx([-1, -1])
+    assert found["D8"]["slope of share near 1 over units, stage 3"] == pytest.approx([0.05, 0.05])
+    assert found["D9"]["slope of share of zeros over units, stage 1"] == pytest.approx([-0.05, -0.05])
+    near = found["D2"]["share near 1, regular units of stages 1-2"]
+    assert near[:4] == pytest.approx([0.1, 0.15, 0.2, 0.25])  # the first stage has no down-sampling unit
+    assert len(near) == 14
+    for claim in ("D2", "D7", "D8", "D9"):
+        assert quantities(claim) <= set(found[claim])
+
+
+def fake_stability() -> xarray.Dataset:
+    """Six units in three stages; adversarial changes grow by 1.5 a unit, random ones by 1.2, three images."""
+    units = [f"stage{s}.{k}" for s in (1, 2, 3) for k in range(2)]
+    growth = numpy.array([1.5, 1.2])[:, None, None]
+    rms = growth ** numpy.arange(7)[None, :, None] * numpy.array([1.0, 2.0, 3.0])
+    actual = numpy.broadcast_to(growth, (2, 6, 3)) * numpy.linspace(0.9, 1.1, 18).reshape(6, 3)
+    share = numpy.array([[0.1, 0.2, 0.9], [0.1, 0.1, 0.3]])[:, :, None] * numpy.ones(3)
+    return xarray.Dataset(
+        {
+            "rms": (("kind", "state", "sample"), rms),
+            "actual": (("kind", "unit", "sample"), actual),
+            "predicted": (("kind", "unit", "sample"), 1.02 * actual),
+            "share_top10": (("kind", "project", "sample"), share),
+        },
+        {
+            "kind": ["adversarial", "random"],
+            "unit": units,
+            "stage": ("unit", [0, 0, 1, 1, 2, 2]),
+            "state": [*units, "exit of stage3.1"],
+            "project": ["a", "b", "c"],
+        },
+        {"network": "a network", "large": 0},
+    )
+
+
+def test_growth_is_taken_from_the_start_to_the_end_of_a_stage() -> None:
+    found = perturbations.evidence([fake_stability()])
+    assert found["D10"]["median growth of random perturbations, stage 2"] == pytest.approx([1.44])
+    assert found["D10"]["median growth, adversarial / random, stage 1"] == pytest.approx([1.5**2 / 1.44])
+    assert found["D11"]["RMS of random perturbations, end / start of stage 3"] == pytest.approx([1.44])
+    assert found["D12"]["growth of adversarial perturbations over the last 3 units"] == pytest.approx([1.5**3])
+    assert found["D13"]["median of predicted / actual growth"] == pytest.approx([1.02])
+    assert found["D13"]["correlation of predicted and actual growth"] == pytest.approx([1])
+    for claim in ("D10", "D11", "D12", "D13"):
+        assert quantities(claim) <= set(found[claim])
+
+
+def test_projections_compare_the_last_unit_with_earlier_ones_and_with_random() -> None:
+    found = projections.evidence([fake_stability()])["D14"]
+    assert found["share in the top 10 of adversarial perturbations, last / earlier units"] == pytest.approx([6])
+    assert found["share in the top 10 at the last unit, adversarial / random"] == pytest.approx([3])
+    assert quantities("D14") <= set(found)
+
+
+def test_the_peak_of_mixtures() -> None:
+    shares = numpy.array([[0.1, 0.2, 0.4, 0.3, 0.2], [0.1, 0.2, 0.2, 0.3, 0.2]])[:, :, None, None, None]
+    part = xarray.Dataset(
+        {"share_near_one": (("mixture", "t", "unit", "draw", "sample"), shares)},
+        {"mixture": ["convex", "norm"], "t": [0, 0.25, 0.5, 0.75, 1]},
+        {"large": 0},
+    )
+    found = noise.evidence([part])["D16"]
+    assert found["share near 1 at t = 0.5 - largest at other t, convex mixture"] == pytest.approx([0.1])
+    assert found["share near 1 at t = 0.5 - largest at other t, constant norm"] == pytest.approx([-0.1])
+    assert quantities("D16") <= set(found)
+
+
+def test_verification_counts_every_jacobian() -> None:
+    def part(seen: list[str], rejected: bool = True) -> xarray.Dataset:
+        column = ("unit", numpy.ones(len(seen)))
+        return xarray.Dataset(
+            {"seen": ("unit", numpy.array(seen, dtype=object)), "slope_zeroth": column, "adjoint_error": column},
+            attrs={"control_passed": int(not rejected)},
+        )
+
+    found = verify.evidence([part(["smooth"]), part(["wrong", "not a derivative", "linear"])])
+    assert found["Jacobians"] == 4
+    assert found["Jacobians with r1 neither of slope 1.9 nor at rounding"] == 2
+    assert found["wrong Jacobian rejected"] is True
+    assert verify.evidence([part(["smooth"]), part(["smooth"], rejected=False)])["wrong Jacobian rejected"] is False
+    assert quantities("D1") <= set(found)
+
+
+# -- networks whose weights are given
+
+
+def cifar(root: Path, images: int = 6) -> Path:
+    """A CIFAR-10 of random images, in the publisher's layout."""
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    generator = torch.Generator("cpu").manual_seed(0)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        records = torch.randint(256, (images, 3073), generator=generator, dtype=torch.uint8)
+        records[:, 0] = torch.arange(images) % 10
+        (folder / f"{name}.bin").write_bytes(records.numpy().tobytes())
+    return root
+
+
+def test_weights_that_are_given_are_looked_at_too(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    save_file(build("resnet8-cifar-n8").state_dict(), tmp_path / "net.safetensors")
+    changes = {
+        "weights": f"resnet8-cifar-n8:{tmp_path / 'net.safetensors'}",
+        "data": f"cifar10:{cifar(tmp_path / 'data')}",
+        "units": "stage3.0",
+        "large_images": "2",
+        "networks": "0",
+    }
+    outcome = run_studies("D.spectra", tmp_path / "run", preset="smoke", changes=changes)
+    dataset = load_run(outcome.folder).dataset("spectra-resnet8-cifar-n8-0")
+    assert list(dataset["unit"].values) == ["stage3.0"]
+    assert dataset.sizes["sample"] == 2
+    assert "of 2" in dataset.attrs["right_answers"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"), [("nowhere.pt", "no weights file nowhere.pt"), ("resnet8-digits:a.pt", "network for cifar")]
+)
+def test_wrong_weights_are_refused_before_any_work(weights: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run_studies("D.verify", tmp_path / "run", preset="smoke", changes={"weights": weights})
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match="at least one image"):
+        Subjects(images=0)
+
+
+# -- the whole paper
+
+
+@pytest.mark.slow
+def test_all_studies_into_one_folder(tmp_path: Path) -> None:
+    from skipscope.report import write_report
+
+    outcome = run_studies("D", tmp_path / "run", preset="smoke")
+    assert [decision.id for decision in outcome.decisions] == [f"D{k}" for k in range(1, 19)]
+    assert {decision.verdict for decision in outcome.decisions} == {"inconclusive"}
+    for decision in outcome.decisions:
+        assert decision.measured, decision.id
+        assert decision.reason, decision.id
+    claims = json.loads((tmp_path / "run" / "claims.json").read_text())
+    assert len(claims) == 18
+    text = write_report(tmp_path / "run").read_text()
+    assert "The exact law" in text
+    figures = {path.stem for path in (tmp_path / "run" / "figures").glob("*.html")}
+    for kind in ("scree", "proportions", "growth", "prediction", "projections", "plateau", "mixtures", "law"):
+        assert [name for name in figures if name.endswith(kind)], (kind, figures)
+    by_claim = {decision.id: decision.measured for decision in outcome.decisions}
+    assert by_claim["D1"]["Jacobians with r1 neither of slope 1.9 nor at rounding"] == 0
+    assert by_claim["D3"]["bounds violated"] == 0
+    assert by_claim["D15"]["pairs with fewer"] == 0
+
+
+def test_scaling_counts_at_the_factor() -> None:
+    dims = ("alpha", "unit")
+    part = xarray.Dataset(
+        {
+            "generic": (dims, numpy.array([[1, 0], [1, 1]])),
+            "counted": (dims, numpy.array([[7, 3], [8, 4]])),
+            "proved": (dims, numpy.array([[7, 0], [7, 5]])),
+            "correlation": (dims, numpy.array([[0.5, numpy.nan], [1, 1]])),
+            "departure": (dims, numpy.array([[0.25, numpy.nan], [0, 0]])),
+        },
+        {"alpha": [0.5, 1.0]},
+    )
+    found = scaling.evidence([part])["D15"]
+    assert found["pairs with 2 r < n - z"] == 3
+    assert found["pairs without exactly n - z - 2 r values at |alpha|"] == 2
+    assert found["pairs with fewer"] == 1
+    assert found["correlation of the others with alpha times those at alpha = 1"] == [0.5]
+    assert found["median relative distance of the others from alpha times those at alpha = 1"] == [0.25]
+    assert quantities("D15") <= set(found)
+
+
+def test_the_others_are_compared_without_the_plateau_and_the_zeros() -> None:
+    unscaled = torch.tensor([[4.0, 3.0, 2.0, 1.0, 1.0, 0.5, 0.0]], dtype=torch.float64)
+    correlation, distance = scaling.others_at(2 * unscaled, unscaled, 2.0)
+    assert (float(correlation), float(distance)) == (pytest.approx(1), 0)
+    moved = torch.tensor([[9.0, 6.0, 4.0, 2.0, 2.0, 0.5, 0.0]], dtype=torch.float64)
+    correlation, distance = scaling.others_at(moved, unscaled, 2.0)
+    mine, scaled = numpy.array([9, 6, 4, 0.5]), numpy.array([8, 6, 4, 1])
+    assert float(correlation) == pytest.approx(numpy.corrcoef(mine, scaled)[0, 1])
+    assert float(distance) == 0  # torch's median takes the lower of the two in the middle: 0, 0, 0.125, 0.5
+    assert bool(torch.isnan(scaling.others_at(unscaled[:, 3:5], unscaled[:, 3:5], 1.0)[0]))
+
+
+@pytest.mark.parametrize(
+    ("study", "changes", "message"),
+    [
+        ("D.noise", {"mixing": "0,1"}, "expected 0.5"),
+        ("D.noise", {"stages": "4"}, "stages among 1, 2, 3"),
+        ("D.perturbations", {"perturbed": "0"}, "at least one perturbed"),
+        ("D.projections", {"pictured": "0"}, "at least one pictured"),
+        ("D.scaling", {"factors": "0,1"}, "not zero"),
+        ("D.law", {"random_model": "resnet8-cifar"}, "network for digits"),
+        ("D.law", {"networks": "-1"}, "networks >= 0"),
+    ],
+)
+def test_wrong_settings_are_refused_before_any_work(
+    study: str, changes: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run_studies(study, tmp_path / "run", preset="smoke", changes=changes)
+    assert not (tmp_path / "run").exists()
