@@ -1,0 +1,114 @@
+"""Settings that check themselves: each field declares what it may be, and a wrong value is refused when it is made.
+
+@dataclass(frozen=True)
+class Training(Constrained):
+    epochs: Annotated[int, at_least(1)] = 10
+    rates: Annotated[tuple[float, ...], not_empty, each(above(0))] = (0.1,)
+    clip: Annotated[float | None, above(0)] = None  # None is left alone where the type has it
+
+    def expectations(self) -> Iterator[Expectation]:  # what one field alone cannot tell
+        yield self.last >= self.first, f"last: expected at least first = {self.first}, got {self.last}"
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from skipscope.errors import InputError
+
+Expectation = tuple[bool, str]  # whether it is met, and what to say if not
+
+
+@dataclass(frozen=True)
+class Constraint:
+    words: str  # what is expected: "at least 1"
+    holds: Callable[[Any], bool]
+
+
+def at_least(least: float) -> Constraint:
+    return Constraint(f"at least {least:g}", lambda value: value >= least)
+
+
+def above(limit: float) -> Constraint:
+    return Constraint(f"above {limit:g}", lambda value: value > limit)
+
+
+def at_most(most: float) -> Constraint:
+    return Constraint(f"at most {most:g}", lambda value: value <= most)
+
+
+def below(limit: float) -> Constraint:
+    return Constraint(f"below {limit:g}", lambda value: value < limit)
+
+
+def from_to(low: float, high: float) -> Constraint:
+    """Both ends belong to the range."""
+    return Constraint(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
+
+
+def multiple_of(number: int) -> Constraint:
+    words = "an even number" if number == 2 else f"a multiple of {number}"
+    return Constraint(words, lambda value: value % number == 0)
+
+
+def one_of(*known: Any) -> Constraint:
+    return Constraint(f"one of {', '.join(map(str, known))}", lambda value: value in known)
+
+
+def some_of(*known: Any) -> Constraint:
+    """Of a sequence: each member is known, and there is at least one."""
+    return Constraint(
+        f"some of {', '.join(map(str, known))}", lambda values: bool(values) and set(values) <= set(known)
+    )
+
+
+def including(*wanted: Any) -> Constraint:
+    """Of a sequence: these are among its members."""
+    return Constraint(f"{', '.join(map(str, wanted))} among them", lambda values: set(wanted) <= set(values))
+
+
+def each(*constraints: Constraint) -> Constraint:
+    """Of a sequence: every member meets all of the constraints."""
+    words = " and ".join(constraint.words for constraint in constraints)
+    return Constraint(
+        f"each {words}", lambda values: all(constraint.holds(value) for value in values for constraint in constraints)
+    )
+
+
+not_empty = Constraint("at least one value", bool)
+rising = Constraint("values that rise, none twice", lambda values: list(values) == sorted(set(values)))
+
+
+class Constrained:
+    """A dataclass whose fields are checked when it is made, as their annotations say, and then `expectations`."""
+
+    def __post_init__(self) -> None:
+        for name, constraints in _declared(type(self)).items():
+            value = getattr(self, name)
+            for constraint in constraints:
+                if value is not None and not constraint.holds(value):
+                    raise InputError(f"{name}: expected {constraint.words}, got {_shown(value)}")
+        for met, message in self.expectations():
+            if not met:
+                raise InputError(message)
+
+    def expectations(self) -> Iterable[Expectation] | Iterator[Expectation]:
+        """Of several fields together. A class that adds some yields those of its parent first."""
+        return ()
+
+
+@cache
+def _declared(kind: type) -> dict[str, tuple[Constraint, ...]]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name: tuple(extra for extra in extras if isinstance(extra, Constraint)) for name, extras in found.items()}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return repr(value)
