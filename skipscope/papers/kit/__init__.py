@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from skipscope.papers.kit.criteria import Criterion
     from skipscope.papers.kit.quantities import SEEDS, Quantity
     from skipscope.papers.kit.study import Evidence, Study
+    from skipscope.papers.kit.subjects import Subject
 
-__all__ = ["SEEDS", "Bench", "Claim", "Criterion", "Evidence", "Quantity", "Study"]
+__all__ = ["SEEDS", "Bench", "Claim", "Criterion", "Evidence", "Quantity", "Study", "Subject"]
 
 defer(
     __name__,
@@ -23,5 +24,6 @@ defer(
         "criteria": "Criterion",
         "quantities": "Quantity SEEDS",
         "study": "Evidence Study",
+        "subjects": "Subject",
     },
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from skipscope.data import Dataset, load, load_or_digits
 from skipscope.runs import RunFolder
+from skipscope.runs.sweep import Task, swept
 from skipscope.training import Settings
 from skipscope.training.networks import Network, Trained, trained
 
@@ -36,6 +37,10 @@ class Bench:
         """
         made_by = ", ".join(studies or [self.study])
         return self.run.part(name, lambda: compute().assign_attrs(study=made_by))
+
+    def sweep(self, tasks: Iterable[Task], what: str = "") -> list[xarray.Dataset]:
+        """Parts of this study, one per task, in their order. what: that is done, for the progress."""
+        return swept(tasks, self.part, self.steps(what) if what else None)
 
     def data(self, spec: str) -> Dataset:
         """A data set; the embedded digits where it is not found, up to the preset `quick`, and the run says so."""
