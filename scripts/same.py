@@ -8,9 +8,9 @@ OLD and NEW are git checkouts that hold the package `skipscope`; the Python that
 a checkout meanwhile. Each command is a process of its own with one thread, its own folder and its own cache of trained
 networks; there is no data but the embedded digits.
 
-    smoke     all studies of each paper at the preset `smoke`, one run folder per paper: all studies, no verdicts
-    quick     one study per paper at the preset `quick`, the cheapest with verdicts that still trains:
-              A.theorem33 (trains free Jacobians), B.norms, C.dirac and D.perturbations (train networks)
+    smoke     all studies of each paper at the preset `smoke`, one run folder per paper; it decides no claim
+    quick     one study per paper at `quick`, by `skipscope study show` the cheapest that trains and decides a claim:
+              A.theorem33 (1 minute), B.norms (1), C.linear (3) and D.perturbations (1 and its training)
     inspect   a residual network on digits and a small GPT-2, with a budget that is large enough for everything
     check     a network that is expected to train, one that is not (so that remedies are tried), and the small GPT-2
 
@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy
@@ -40,7 +41,7 @@ RESNET = "skipscope:resnet14-digits-n8 --data digits"
 GPT2 = "hf:./tiny-gpt2 --input-shape 8"
 TINY_GPT2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 16, "vocab_size": 64}
 
-QUICK = ("A.theorem33", "B.norms", "C.dirac", "D.perturbations")
+QUICK = ("A.theorem33", "B.norms", "C.linear", "D.perturbations")
 COMMANDS = {
     **{f"smoke-{paper}": f"study run {paper} --preset smoke --out run" for paper in "ABCD"},
     **{f"quick-{study}": f"study run {study} --preset quick --out run" for study in QUICK},
@@ -76,6 +77,7 @@ def in_text(value: Any, change: Callable[[str], str]) -> Any:
 COUNTED = "stage numbers in datasets count from 1 instead of 0, as in the names of units"
 CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
     ("data/*.nc | *stage | values", lambda numbers: numbers + 1, COUNTED),  # stage, state_stage and step_stage
+    ("output.json | units | coords | stage | data | *", lambda number: number + 1, COUNTED),  # the dataset of `check`
     ("data/*.nc | unit | values", stage_plus_one, COUNTED),
 ]
 
@@ -209,7 +211,9 @@ def compare(old: dict[str, Any], new: dict[str, Any], exact: bool = False) -> di
             if not is_study(value, what):
                 rows[file].differences.append(f"{file} | attribute | study (a declared change): got {value!r}")
     for place, value in new.items():
-        rows.setdefault(place.split(" | ")[0], Row()).differences.append(f"{place}: only in NEW: {short(value)}")
+        rows.setdefault(place.split(" | ")[0], Row()).differences.append(
+            f"{place}: only in NEW: {shorten(str(value), 100)}"
+        )
     return rows
 
 
@@ -232,13 +236,13 @@ def is_same(old: Any, new: Any) -> bool:
     old, new = numpy.asarray(old), numpy.asarray(new)
     if old.dtype.kind in TEXT:
         return bool(numpy.array_equal(old, new))
-    return old.shape == new.shape and old.dtype == new.dtype and old.tobytes() == new.tobytes()
+    return bool(old.shape == new.shape and old.dtype == new.dtype and old.tobytes() == new.tobytes())
 
 
 def compare_values(row: Row, place: str, expected: Any, got: Any) -> None:
     if is_same(expected, got):
         return
-    text = f"{place}: expected {short(expected)}, got {short(got)}"
+    text = f"{place}: expected {shorten(str(expected), 100)}, got {shorten(str(got), 100)}"
     before, after = numpy.asarray(expected), numpy.asarray(got)
     if before.shape == after.shape and {before.dtype.kind, after.dtype.kind} <= set("biuf"):
         count = int((~numpy.isclose(before, after, rtol=0, atol=0, equal_nan=True)).sum())
@@ -249,11 +253,6 @@ def compare_values(row: Row, place: str, expected: Any, got: Any) -> None:
         row.relative = max(row.relative, relative)
         text += f" ({count} of {before.size} differ, by up to {absolute:.3g}, relative {relative:.3g})"
     row.differences.append(text)
-
-
-def short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def table(rows: dict[str, Row], shown: int = 8) -> str:
@@ -285,14 +284,14 @@ def main() -> None:
     if options.new is None:
         return
     new = results_of(options.new.resolve(), "new", options.out.resolve(), parts, options.keep)
-    rows = {
-        f"{part} {file}": row
-        for part in parts
-        for file, row in compare(content_of(old / part), content_of(new / part), options.exact).items()
-    }
+    rows: dict[str, Row] = {}
+    for part in parts:
+        found = compare(content_of(old / part), content_of(new / part), options.exact)
+        rows.update({f"{part} {file}": row for file, row in found.items()})
+    print("declared changes:", "none" if options.exact else {reason for *_, reason in CHANGES} | {"attribute study"})
     print(table(rows))
     different = [what for what, row in rows.items() if row.differences]
-    print(f"{len(rows)} files, {sum(row.values for row in rows.values())} values; {len(different)} files differ")
+    print(f"{len(rows)} lines, {sum(row.values for row in rows.values())} values; {len(different)} lines differ")
     raise SystemExit(1 if different else 0)
 
 
