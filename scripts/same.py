@@ -40,7 +40,6 @@ import xarray
 RESNET = "skipscope:resnet14-digits-n8 --data digits"
 GPT2 = "hf:./tiny-gpt2 --input-shape 8"
 TINY_GPT2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 16, "vocab_size": 64}
-
 QUICK = ("A.theorem33", "B.norms", "C.linear", "D.perturbations")
 COMMANDS = {
     **{f"smoke-{paper}": f"study run {paper} --preset smoke --out run" for paper in "ABCD"},
@@ -245,13 +244,14 @@ def compare_values(row: Row, place: str, expected: Any, got: Any) -> None:
     text = f"{place}: expected {shorten(str(expected), 100)}, got {shorten(str(got), 100)}"
     before, after = numpy.asarray(expected), numpy.asarray(got)
     if before.shape == after.shape and {before.dtype.kind, after.dtype.kind} <= set("biuf"):
-        count = int((~numpy.isclose(before, after, rtol=0, atol=0, equal_nan=True)).sum())
+        differs = ~numpy.isclose(before, after, rtol=0, atol=0, equal_nan=True)
         with numpy.errstate(all="ignore"):
             apart = numpy.abs(after.astype(float) - before.astype(float))
-            relative = float(numpy.nanmax(apart / numpy.abs(before), initial=0.0))
-        row.absolute = max(row.absolute, absolute := float(numpy.nanmax(apart, initial=0.0)))
-        row.relative = max(row.relative, relative)
-        text += f" ({count} of {before.size} differ, by up to {absolute:.3g}, relative {relative:.3g})"
+            sizes = numpy.where(differs, [apart, apart / numpy.abs(before)], 0.0)
+        sizes = numpy.where(numpy.isnan(sizes), numpy.inf, sizes)  # a number in place of NaN, or the other way round
+        absolute, relative = (float(size.max(initial=0.0)) for size in sizes)
+        row.absolute, row.relative = max(row.absolute, absolute), max(row.relative, relative)
+        text += f" ({differs.sum()} of {before.size} differ, by up to {absolute:.3g}, relative {relative:.3g})"
     row.differences.append(text)
 
 

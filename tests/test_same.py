@@ -80,11 +80,14 @@ def test_one_value_that_differs_is_shown_with_its_size(tmp_path: Path) -> None:
     assert "DIFFERS in 1 places" in same.table(rows)
 
 
-@pytest.mark.parametrize("values", [(1.0, 2.0, 3.0), (1.0, float("nan"), numpy.nextafter(3.0, 4.0))])
-def test_a_number_in_place_of_nan_and_the_last_bit_count(tmp_path: Path, values: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [((1.0, 2.0, 3.0), "inf, relative inf"), ((1.0, float("nan"), numpy.nextafter(3.0, 4.0)), "4.44e-16")],
+)
+def test_a_number_in_place_of_nan_and_the_last_bit_count(tmp_path: Path, values: tuple[float, ...], size: str) -> None:
     new = run_of(tmp_path / "new", values=values)
     (text,) = differences(same.compare(run_of(tmp_path / "old"), new, exact=True))
-    assert "1 of 3 differ" in text
+    assert f"1 of 3 differ, by up to {size}" in text
 
 
 def test_a_verdict_that_differs(tmp_path: Path) -> None:
