@@ -197,21 +197,6 @@ CLAIMS = (
         ),
     ),
     Claim(
-        "D16",
-        "Weights half way between trained ones and noise have the widest plateau.",
-        "share near 1 against t, for t theta + (1 - t) noise and for a mixture of constant norm",
-        criteria=(
-            Criterion(Quantity("share near 1 at t = 0.5 - largest at other t, convex mixture"), ">", 0.0),
-            Criterion(Quantity("share near 1 at t = 0.5 - largest at other t, constant norm"), ">", 0.0),
-        ),
-        seeds=3,
-        presets=LARGE,
-        note=(
-            "The convex mixture has its smallest norm at t = 0.5, which makes a peak by itself: one that a mixture of "
-            "constant norm does not have is an artefact of the norm."
-        ),
-    ),
-    Claim(
         "D17",
         "The mean singular value of a residual unit is close to 1 by its structure.",
         "mean singular value of regular units",
@@ -252,7 +237,6 @@ DECIDED_BY = {
     "D13": "D.perturbations",
     "D14": "D.projections",
     "D15": "D.scaling",
-    "D16": "D.noise",
     "D17": "D.spectra",
     "D18": "D.spectra",
 }

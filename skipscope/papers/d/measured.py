@@ -56,7 +56,7 @@ def stages(dataset: xarray.Dataset) -> xarray.Dataset:
 
 def of_stage(dataset: xarray.Dataset, number: int) -> xarray.Dataset:
     """Counted from 1, as in the paper."""
-    return dataset.isel(unit=(dataset["stage"] == number - 1).values)
+    return dataset.isel(unit=(dataset["stage"] == number).values)
 
 
 def ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:

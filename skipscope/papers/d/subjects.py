@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from skipscope.constraints import Constrained, Expectation, at_least, each, not_empty
 from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models.names import build, parse
@@ -33,27 +35,25 @@ TRACED_WITH = 2  # images; a trunk works for any number of them
 
 
 @dataclass(frozen=True)
-class Subjects:
+class Subjects(Constrained):
     """Settings that the studies of paper D share."""
 
     model: str = "resnet32-digits-projection"
-    epochs: int = 15
-    networks: int = 3  # small ones, each from its own seed
-    images: int = 5
+    epochs: Annotated[int, at_least(1)] = 15
+    networks: Annotated[int, at_least(0)] = 3  # small ones, each from its own seed
+    images: Annotated[int, at_least(1)] = 5
     weights: tuple[str, ...] = ()  # of large networks: FILE of a ResNet-56, or NAME:FILE
     data: str = "cifar10"  # of the large networks
     train110: bool = False  # train a ResNet-110 where no weights of one are given; needs a GPU
     units: tuple[str, ...] = ()  # of the large networks: all where none are named
-    large_images: tuple[int, ...] = (5,)  # of each large network in turn; the last number goes for all that follow
+    # Of each large network in turn; the last number goes for all that follow.
+    large_images: Annotated[tuple[int, ...], not_empty, each(at_least(1))] = (5,)
 
-    def __post_init__(self) -> None:
-        if not self.large_images or min((self.images, *self.large_images)) < 1:
-            raise InputError(f"expected at least one image, got images={self.images}, large_images={self.large_images}")
-        if self.networks < 0 or self.epochs < 1:
-            raise InputError(f"expected networks >= 0 and epochs >= 1, got {self.networks} and {self.epochs}")
+    def expectations(self) -> Iterator[Expectation]:
         require_digits(self.model)
         for text in self.weights:
             _named(text)  # says what is wrong before any work
+        yield from super().expectations()
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def _measured(bench: Bench, subject: Subject, count: int) -> xarray.Dataset:
 
 def _stage_growth(part: xarray.Dataset, kind: str, stage: int) -> float:
     """RMS at the end of a stage over that at its start, the median over the images."""
-    places = numpy.flatnonzero(part["stage"].values == stage - 1)
+    places = numpy.flatnonzero(part["stage"].values == stage)
     return _growth(part, kind, int(places[0]), int(places[-1]) + 1)
 
 
