@@ -103,7 +103,7 @@ def test_the_spectra_are_those_of_a_dense_jacobian(result: Result, network: str)
     with torch.no_grad():
         entry = model.stage1(model.stem(first_image()))
     found = result.datasets[f"spectra-{network}"]["value"].isel(sample=0)
-    for name, function in (("stage2.0", model.blocks["stage2.0"]), ("stage 1", model.stage2)):
+    for name, function in (("stage2.0", model.blocks["stage2.0"]), ("stage 2", model.stage2)):
         dense = torch.autograd.functional.jacobian(function, entry).reshape(96, 256)
         expected = torch.linalg.svdvals(dense).numpy()
         numpy.testing.assert_allclose(found.sel(unit=name).dropna("index"), expected, atol=1e-12)
@@ -223,7 +223,7 @@ def test_the_command_prints_one_document(
     assert run_command(monkeypatch, "demo") == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) < 50
-    for expected in (*result.record["notes"], "Training", "Spectra of plain", "stage 2", "D1 reproduced"):
+    for expected in (*result.record["notes"], "Training", "Spectra of plain", "stage 3", "D1 reproduced"):
         assert expected in out
 
 

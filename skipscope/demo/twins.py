@@ -50,22 +50,22 @@ class Chain:
         found: dict[str, Operator] = {
             name: _jacobian(block, self._entries[name], name) for name, block in self._model.blocks.items()
         }
-        for index, name in enumerate(STAGES if stages else ()):
-            found[f"stage {index}"] = _jacobian(
-                self._model.get_submodule(name), self._entries[f"{name}.0"], f"stage {index}"
+        for number, name in enumerate(STAGES if stages else (), 1):
+            found[f"stage {number}"] = _jacobian(
+                self._model.get_submodule(name), self._entries[f"{name}.0"], f"stage {number}"
             )
         return found
 
     def labels(self, *, stages: bool = False) -> dict[str, Any]:
-        """Of the same in a dataset: kind of skip, number of the stage."""
-        places = [STAGES.index(name.partition(".")[0]) for name in self._entries]
+        """Of the same in a dataset: kind of skip, number of the stage from 1."""
+        places = [STAGES.index(name.partition(".")[0]) + 1 for name in self._entries]
         skips = ["none" for _ in places]
         if not stages:
             return {"skip": ("unit", skips), "stage": ("unit", places)}
         return {
             "kind": ("unit", ["unit" for _ in places] + ["stage" for _ in STAGES]),
             "skip": ("unit", [*skips, *("" for _ in STAGES)]),
-            "stage": ("unit", [*places, *range(len(STAGES))]),
+            "stage": ("unit", [*places, *range(1, len(STAGES) + 1)]),
         }
 
 

@@ -62,7 +62,7 @@ def sample_indices(batch: int, samples: Samples) -> list[int]:
 
 
 def labels(units: Sequence[Unit]) -> dict[str, Any]:
-    """Coordinates of the dimension `unit`: name, kind of skip, number of the stage (-1 for none)."""
+    """Coordinates of the dimension `unit`: name, kind of skip, number of the stage from 1 (-1 for none)."""
     return {
         "unit": [unit.name for unit in units],
         "skip": ("unit", [unit.kind for unit in units]),

@@ -71,7 +71,7 @@ def spectra(
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.
 
     units: names or indices, all by default. stages: whole stages as well, after the units (coordinate `kind`): all,
-    none, or those with these indices.
+    none, or those with these indices in `trunk.stages`.
     route: "law", "gram" or "svd" for all; "auto" takes the cheapest that is accurate enough.
     samples: how many of the first, or which of the batch; all by default.
     """
@@ -85,7 +85,7 @@ def spectra(
     return found.assign_coords(
         kind=("unit", ["unit"] * len(chosen) + ["stage"] * len(whole)),
         skip=("unit", [*known["skip"][1], *("" for _ in whole)]),
-        stage=("unit", [*known["stage"][1], *(stage.index for stage in whole)]),
+        stage=("unit", [*known["stage"][1], *(stage.number for stage in whole)]),
         sample=indices,
     ).assign_attrs(mode="eval", notes="; ".join(trunk.notes))
 

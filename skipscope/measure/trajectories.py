@@ -108,13 +108,13 @@ def trajectories(
         columns = [numpy.array([row[name] for row in of_stage]).reshape(len(indices), -1) for of_stage in rows]
         data[name] = (("sample", "step"), numpy.concatenate(columns, 1))
     coordinates: dict[str, Any] = {
-        "stage": list(range(len(stages))),
+        "stage": list(range(1, len(stages) + 1)),
         "shape": ("stage", [_shape_in_words(states[0], point, tokens) for states in stages]),
         "sample": indices,
         "state": [state.name for states in stages for state in states],
-        "state_stage": ("state", [stage for stage, states in enumerate(stages) for _ in states]),
+        "state_stage": ("state", [stage for stage, states in enumerate(stages, 1) for _ in states]),
         "step": [state.name for states in stages for state in states[:-1]],
-        "step_stage": ("step", [stage for stage, states in enumerate(stages) for _ in states[:-1]]),
+        "step_stage": ("step", [stage for stage, states in enumerate(stages, 1) for _ in states[:-1]]),
     }
     if classes is not None:
         coordinates["label"] = ("sample", classes)

@@ -363,7 +363,7 @@ class ModuleTrunk(Trunk):
                 runs[-1].append(unit)
             else:
                 runs.append([unit])
-            unit.stage = len(runs) - 1
+            unit.stage = len(runs)  # counted from 1
         return [Stage(self, i, run) for i, run in enumerate(runs)]
 
 

@@ -26,7 +26,7 @@ class Part:
     tail: list[fx.Node]
     exit: fx.Node
     parent: int | None  # the smallest unit around it
-    stage: int | None
+    stage: int | None  # counted from 1
     parameter_names: list[str]
 
 
@@ -51,7 +51,7 @@ class Structure:
         refused = [left for node, left in rule.refused.items() if not any(self.flow.bit(node) & m for m in inside)]
         self.left_out = refused + self.left_out
         self.stages = self._stages(regions, exits)
-        stage_of = {unit: i for i, run in enumerate(self.stages) for unit in run}
+        stage_of = {unit: number for number, run in enumerate(self.stages, 1) for unit in run}
         self.parts = [
             Part(names[i], region, tails[i], exits[i], parents[i], _stage(i, stage_of, parents), list(weights[i]))
             for i, region in enumerate(regions)

@@ -20,7 +20,7 @@ def as_dict(trunk: Trunk) -> dict[str, Any]:
         "mode": "eval",
         "units": [unit.to_dict() for unit in trunk.units],
         "stages": [
-            {"index": stage.index, "units": [unit.name for unit in stage.units], "shape": list(stage.exit_shape)}
+            {"number": stage.number, "units": [unit.name for unit in stage.units], "shape": list(stage.exit_shape)}
             for stage in trunk.stages
         ],
         "segments": [{"kind": segment.kind, "name": segment.name} for segment in trunk.segments],

@@ -89,7 +89,7 @@ class Unit(Span):
 
     index: int
     kind: str  # of the skip: identity, scaled, pad, pool, projection, layout
-    stage: int | None
+    stage: int | None  # its number, counted from 1 as in names and tables: trunk.stages[unit.stage - 1]
     branch: Path
     skip: Path
     tail: Path
@@ -131,8 +131,10 @@ class Stage(Span):
     """A run of units whose exit states have one shape; the first of them may change the shape."""
 
     def __init__(self, trunk: Trunk, index: int, units: Sequence[Unit]) -> None:
+        """index: in `trunk.stages`, from 0. Names, tables and datasets have the number, from 1."""
         self.trunk, self.index, self.units = trunk, index, list(units)
-        self.name = f"stage {index}"
+        self.number = index + 1
+        self.name = f"stage {self.number}"
 
     @property
     def span(self) -> Span:
@@ -168,7 +170,7 @@ class Stage(Span):
         return self.units[0].batch_axis
 
     def __repr__(self) -> str:
-        return f"<Stage {self.index}: {len(self.units)} units, state {self.exit_shape}>"
+        return f"<Stage {self.number}: {len(self.units)} units, state {self.exit_shape}>"
 
 
 class Point(ABC):

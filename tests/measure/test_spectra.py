@@ -44,7 +44,7 @@ def test_values_are_those_of_dense_jacobians(net: tuple[Net, torch.Tensor, ss.Tr
         assert int(here["size"]) == reference.shape[1]
         h = unit(h).detach()
     stage = torch.linalg.svdvals(dense(lambda s: model.b(model.a(s)), first)).cpu().numpy()
-    numpy.testing.assert_allclose(found["value"].sel(unit="stage 0").dropna("index"), stage, atol=1e-7)
+    numpy.testing.assert_allclose(found["value"].sel(unit="stage 1").dropna("index"), stage, atol=1e-7)
 
 
 def test_shares_sum_to_one_and_counts_respect_what_is_proved(found: xarray.Dataset) -> None:
@@ -58,10 +58,10 @@ def test_shares_sum_to_one_and_counts_respect_what_is_proved(found: xarray.Datas
 
 def test_labels(net: tuple[Net, torch.Tensor, ss.Trunk], found: xarray.Dataset) -> None:
     assert found["value"].dims == ("unit", "sample", "index")
-    assert found["unit"].values.tolist() == ["a", "b", "padded", "c", "projected", "stage 0", "stage 1", "stage 2"]
+    assert found["unit"].values.tolist() == ["a", "b", "padded", "c", "projected", "stage 1", "stage 2", "stage 3"]
     assert found["kind"].values.tolist() == ["unit"] * 5 + ["stage"] * 3
     assert found["skip"].values.tolist()[:5] == ["identity", "identity", "pad", "identity", "projection"]
-    assert found["stage"].values.tolist() == [0, 0, 1, 1, 2, 0, 1, 2]
+    assert found["stage"].values.tolist() == [1, 1, 2, 2, 3, 1, 2, 3]
     assert int(found["entries"].sel(unit="padded")) == 128
     assert int(found["exits"].sel(unit="padded")) == int(found["size"].sel(unit="padded")) == 64
     assert found.attrs["measure"] == "spectra"

@@ -169,7 +169,7 @@ def test_stages_of_a_resnet_are_those_of_a_numpy_reference() -> None:
     model, x = small()
     data = trajectories(ss.trace(model, x), x)
     assert data["state"].values.tolist() == ["a", "b", "padded", "c", "projected", "exit of projected"]
-    assert data["state_stage"].values.tolist() == [0, 0, 0, 1, 1, 2]
+    assert data["state_stage"].values.tolist() == [1, 1, 1, 2, 2, 3]
     assert data["shape"].values.tolist() == ["2 x 8 x 8", "4 x 4 x 4", "4 x 2 x 2"]
     assert data["step"].values.tolist() == ["a", "b", "c"]
     assert data["line_shape"].dims == ("stage", "sample")
@@ -248,7 +248,7 @@ def test_an_exit_that_no_unit_goes_on_from_ends_its_stage() -> None:
     model = nn.Sequential(Residual(mlp()), Residual(mlp()), nn.Linear(D, 6), Residual(mlp(6)), Residual(mlp(6)))
     data = trajectories(ss.trace(model, torch.randn(3, D)), torch.randn(3, D))
     assert data["state"].values.tolist() == ["0", "1", "exit of 1", "3", "4", "exit of 4"]
-    assert data["state_stage"].values.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data["state_stage"].values.tolist() == [1, 1, 1, 2, 2, 2]
     assert data["line_shape"].notnull().all()
 
 

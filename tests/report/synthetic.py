@@ -26,7 +26,7 @@ def stability_data(
         "kind": KINDS,
         "state": [*names, f"exit of {names[-1]}"],
         "unit": names,
-        "stage": ("unit", [3 * k // units for k in range(units)]),
+        "stage": ("unit", [3 * k // units + 1 for k in range(units)]),
         "sample": [10 * k for k in range(samples)],
     }
     if projected:
@@ -69,7 +69,7 @@ def scaling_data(*, units: int = 2, samples: int = 2, length: int = 30, network:
             "generic": (place, numpy.ones(size.shape)),
             "correlation": (place, random.uniform(0.5, 1, size.shape)),
         },
-        {"alpha": alphas, "unit": [f"stage{k + 1}.0" for k in range(units)], "stage": ("unit", list(range(units)))},
+        {"alpha": alphas, "unit": [f"stage{k + 1}.0" for k in range(units)], "stage": ("unit", list(range(1, units + 1)))},
         {"measure": "scaling", "network": network},
     )
 
@@ -99,7 +99,7 @@ def noise_data(
 def spectra_data(*, units: int = 6, samples: int = 2, length: int = 40, network: str = "a net") -> xarray.Dataset:
     """Three stages and a whole one at the end; the second unit did not converge."""
     random = numpy.random.default_rng(3)
-    names = [*(f"stage{3 * k // units + 1}.{k}" for k in range(units)), "stage 2"]
+    names = [*(f"stage{3 * k // units + 1}.{k}" for k in range(units)), "stage 3"]
     value = -numpy.sort(-random.uniform(0, 2.5, (units + 1, samples, length)), -1)
     value[:, :, length // 4 : length // 2] = numpy.maximum(value[:, :, length // 4 : length // 2], 1.0)
     value[:, :, -length // 5 :] = 0
@@ -128,7 +128,7 @@ def spectra_data(*, units: int = 6, samples: int = 2, length: int = 40, network:
         {
             "unit": names,
             "kind": ("unit", ["unit"] * units + ["stage"]),
-            "stage": ("unit", [*(3 * k // units for k in range(units)), 2]),
+            "stage": ("unit", [*(3 * k // units + 1 for k in range(units)), 3]),
             "skip": ("unit", ["identity"] * (units + 1)),
         },
         {"measure": "spectra", "network": network},

@@ -57,7 +57,7 @@ def alignment_data(*, units: int = 6, samples: int = 3, k: int = 4, network: str
             "entries": ("unit", [64] * units),
             "exits": ("unit", [64] * units),
         },
-        {"unit": names, "other": names, "stage": ("unit", stage), "sample": [10 * b for b in range(samples)]},
+        {"unit": names, "other": names, "stage": ("unit", stage + 1), "sample": [10 * b for b in range(samples)]},
         {"measure": "alignment", "network": network, "k": k, "classes": k},
     )
 

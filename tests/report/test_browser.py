@@ -154,7 +154,7 @@ def test_the_csv_of_a_figure_holds_the_dataset(opened: Opened, run: Path) -> Non
     rows = downloaded(page, figure.locator("button.csv"))
     assert rows[0] == ["panel", "series", "rank / size", "singular value", "label"]
     spectra = load(run)["spectra"]
-    for unit in ("stage1.1", "stage2.3", "stage3.5", "stage 2"):
+    for unit in ("stage1.1", "stage2.3", "stage3.5", "stage 3"):
         wanted = spectra["value"].sel(unit=unit).isel(sample=1).dropna("index").values.tolist()
         found = [float(row[3]) for row in rows[1:] if row[0].rstrip(" *") == unit and row[1] == "sample 1"]
         assert found == wanted, unit

@@ -18,8 +18,8 @@ from skipscope.report.views.trajectories import trajectories_view
 def paths(*, stages: tuple[int, ...] = (4, 3, 1), samples: int = 6, network: str = "a net") -> xarray.Dataset:
     """stages: their numbers of states. Stages with fewer than two steps have no metrics."""
     random = numpy.random.default_rng(0)
-    of_state = [stage for stage, count in enumerate(stages) for _ in range(count)]
-    of_step = [stage for stage, count in enumerate(stages) for _ in range(count - 1)]
+    of_state = [stage for stage, count in enumerate(stages, 1) for _ in range(count)]
+    of_step = [stage for stage, count in enumerate(stages, 1) for _ in range(count - 1)]
     measured = numpy.array([count > 2 for count in stages])[:, None]
     shape = (len(stages), samples)
     data = {
@@ -41,7 +41,7 @@ def paths(*, stages: tuple[int, ...] = (4, 3, 1), samples: int = 6, network: str
             "principal_share": ("stage", random.uniform(0.5, 1, len(stages))),
         },
         {
-            "stage": list(range(len(stages))),
+            "stage": list(range(1, len(stages) + 1)),
             "shape": ("stage", ["4 x 2"] * len(stages)),
             "sample": [10 * k for k in range(samples)],
             "label": ("sample", [11, 2] * (samples // 2) + [2] * (samples % 2)),
@@ -75,9 +75,9 @@ def with_name(figure: Any, name: str) -> list[Any]:
 def test_every_sample_is_a_polyline_of_its_class_in_both_planes() -> None:
     data = paths()
     figure = trajectories(data)
-    assert stages_with_steps(data) == [0, 1]
+    assert stages_with_steps(data) == [1, 2]
     titles = [note.text for note in figure.layout.annotations]
-    assert titles == [f"stage {stage}, {plane} plane" for stage in (0, 1) for plane in ("random", "principal")]
+    assert titles == [f"stage {stage}, {plane} plane" for stage in (1, 2) for plane in ("random", "principal")]
     assert [trace.name for trace in figure.data[:2]] == ["class 2", "class 11"]
     first = with_name(figure, "class 11")[0]  # samples 0, 2, 4 with a gap behind each
     expected = data["projection"].sel(plane="random").values[[0, 2, 4], :4]
@@ -109,7 +109,7 @@ def test_the_caption_has_the_line_shape_and_the_share_of_the_plane() -> None:
     data = paths()
     caption = trajectories_view({"t": data}).figures["t-paths"].caption
     low, middle, high = numpy.quantile(data["line_shape"][0], [0.25, 0.5, 0.75])
-    assert f"stage 0 {middle:.3g} [{low:.3g}, {high:.3g}]" in caption
+    assert f"stage 1 {middle:.3g} [{low:.3g}, {high:.3g}]" in caption
     assert f"{float(data['principal_share'][1]):.1%}" in caption
     assert "A random plane can hide curvature" in caption
 
@@ -129,7 +129,7 @@ def test_the_table_of_stages() -> None:
     data["zero_steps"][0, 1] = 2
     (table,) = trajectories_view({"t": data}).tables
     assert table.title == "Trajectories of a net"
-    assert [row[:2] for row in table.rows] == [["0: 4 x 2", "3"], ["1: 4 x 2", "2"], ["2: 4 x 2", "0"]]
+    assert [row[:2] for row in table.rows] == [["1: 4 x 2", "3"], ["2: 4 x 2", "2"], ["3: 4 x 2", "0"]]
     assert table.rows[0][-1] == "2"
     assert table.rows[2][2:6] == ["-"] * 4
 

@@ -71,8 +71,9 @@ def straightness(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any
 
 
 def stages_with_steps(dataset: xarray.Dataset) -> list[int]:
-    counts = numpy.bincount(dataset["state_stage"].values, minlength=dataset.sizes["stage"])
-    return [stage for stage, count in enumerate(counts) if count >= 2]
+    """Their numbers."""
+    of_state = dataset["state_stage"].values
+    return [int(stage) for stage in dataset["stage"].values if (of_state == stage).sum() >= 2]
 
 
 def shown_paths(dataset: xarray.Dataset) -> list[int]:

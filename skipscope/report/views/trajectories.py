@@ -74,21 +74,20 @@ def _caption(title: str, data: xarray.Dataset) -> str:
         samples=_samples(data),
         thinning=f" ({shown} of them drawn, evenly spaced)" if shown < count else "",
         colours=", coloured by class" if "label" in data.coords else "",
-        shares=", ".join(f"{float(data['principal_share'][stage]):.1%}" for stage in stages),
-        scores="; ".join(f"stage {stage} {_quartiles(data['line_shape'][stage])}" for stage in stages),
+        shares=", ".join(f"{float(data['principal_share'].sel(stage=stage)):.1%}" for stage in stages),
+        scores="; ".join(f"stage {stage} {_quartiles(data['line_shape'].sel(stage=stage))}" for stage in stages),
     )
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:
-    counts = numpy.bincount(data["step_stage"].values.astype(int), minlength=data.sizes["stage"])
     rows = [
         [
-            f"{stage}: {data['shape'].values[stage]}",
-            str(counts[stage]),
-            *(_quartiles(data[key][stage]) for key in COLUMNS),
-            str(int(data["zero_steps"][stage].sum())),
+            f"{stage}: {data['shape'].sel(stage=stage).item()}",
+            str(_steps(data, stage)),
+            *(_quartiles(data[key].sel(stage=stage)) for key in COLUMNS),
+            str(int(data["zero_steps"].sel(stage=stage).sum())),
         ]
-        for stage in range(data.sizes["stage"])
+        for stage in data["stage"].values
     ]
     columns = ["stage: state", "steps", *COLUMNS.values(), "zero steps"]
     return Table(title, columns, rows, ABOUT.format(samples=_samples(data)))
@@ -107,20 +106,25 @@ def _sentence(words: str, data: xarray.Dataset) -> str:
     measured = _measured_stages(data)
     if not measured:
         return f"{words}no stage has two steps, so that there are no trajectories to speak of."
-    counts = numpy.bincount(data["step_stage"].values.astype(int))
-    longest = max(measured, key=lambda stage: counts[stage])
-    medians = {key: float(data[key][longest].median("sample")) for key in COLUMNS}
+    longest = max(measured, key=lambda stage: _steps(data, stage))
+    count = _steps(data, longest)
+    medians = {key: float(data[key].sel(stage=longest).median("sample")) for key in COLUMNS}
     where = f" of stage {longest}" if data.sizes["stage"] > 1 else ""
     return (
-        f"{words}the paths of {_samples(data)} through the {counts[longest]} steps{where} have a line shape score of "
-        f"{number(medians['line_shape'])} (1 is straight, a random walk has about {number(counts[longest] ** 0.5)}), "
+        f"{words}the paths of {_samples(data)} through the {count} steps{where} have a line shape score of "
+        f"{number(medians['line_shape'])} (1 is straight, a random walk has about {number(count**0.5)}), "
         f"their steps vary by {medians['step_variation']:.0%}, and the first principal component holds "
         f"{medians['first_component']:.1%} of the states' variance (medians)."
     )
 
 
 def _measured_stages(data: xarray.Dataset) -> list[int]:
-    return [stage for stage in range(data.sizes["stage"]) if bool(data["line_shape"][stage].notnull().any())]
+    """Their numbers."""
+    return [int(stage) for stage in data["stage"].values if bool(data["line_shape"].sel(stage=stage).notnull().any())]
+
+
+def _steps(data: xarray.Dataset, stage: int) -> int:
+    return int((data["step_stage"].values == stage).sum())
 
 
 def _quartiles(values: xarray.DataArray) -> str:

@@ -39,15 +39,15 @@ def fake_spectra(title: str = "a network", large: int = 0, **changes: Any) -> xa
             names.append(f"stage{s + 1}.{k}")
             kind.append("unit")
             skip.append("projection" if k == 0 and s else "identity")
-            stage.append(s)
+            stage.append(s + 1)
             near.append(0.02 if skip[-1] == "projection" else 0.1 * (s + 1) + 0.05 * k)
             zero.append(0.2 - 0.05 * k)
             above.append(0.3 - 0.1 * k)
     for s in range(3):
-        names.append(f"stage {s}")
+        names.append(f"stage {s + 1}")
         kind.append("stage")
         skip.append("")
-        stage.append(s)
+        stage.append(s + 1)
         near.append(0.01)
         zero.append(0.1)
         above.append(0.5)
@@ -101,7 +101,7 @@ def test_the_numbers_of_figure_one() -> None:
     assert found["D5"]["share near 1, down-sampling / regular units, stage 2"] == pytest.approx([ratio, ratio])
     assert found["D5"]["seeds"] == 2
     assert found["D6"]["share near 1 of a stage"] == pytest.approx([0.01] * 6)
-    stage = fake_spectra().sel(unit="stage 0")["value"].isel(sample=0)
+    stage = fake_spectra().sel(unit="stage 1")["value"].isel(sample=0)
     measured = found["D6"]["largest / median singular value of a stage"][0]
     assert measured == pytest.approx(float(stage.max() / stage.median()))
     assert len(found["D17"]["mean singular value, regular units"]) == 2 * 10
@@ -147,7 +147,7 @@ def fake_stability() -> xarray.Dataset:
         {
             "kind": ["adversarial", "random"],
             "unit": units,
-            "stage": ("unit", [0, 0, 1, 1, 2, 2]),
+            "stage": ("unit", [1, 1, 2, 2, 3, 3]),
             "state": [*units, "exit of stage3.1"],
             "project": ["a", "b", "c"],
         },
