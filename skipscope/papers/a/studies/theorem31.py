@@ -24,9 +24,9 @@ from skipscope.numerics import seed_of
 from skipscope.papers.a import PAPER
 from skipscope.papers.a.claims import decided_by
 from skipscope.papers.a.theory import gamma_growth, inverse_affine, theorem31
-from skipscope.papers.b.studies.theorem1 import table
 from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit.tables import table
 
 if TYPE_CHECKING:
     import xarray

@@ -41,9 +41,9 @@ from skipscope.papers.a.theory import (
     theorem33,
     trace_inequality,
 )
-from skipscope.papers.b.studies.theorem1 import table
 from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit.tables import table
 from skipscope.trace import trace
 from skipscope.training import Settings
 

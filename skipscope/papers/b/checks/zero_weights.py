@@ -20,11 +20,11 @@ from torch import Tensor
 from skipscope.numerics import seed_of
 from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, initial_weights, shortcut_hessian
 from skipscope.papers.b.networks.loss import loss_of
-from skipscope.papers.b.studies.theorem1 import table
 from skipscope.papers.b.subjects import COMPONENTS, Task
 from skipscope.papers.b.theory import hessian_at_zero, hessian_from_moments
 from skipscope.papers.b.theory.hessian_at_zero import identity
 from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.tables import table
 
 if TYPE_CHECKING:
     import xarray

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from skipscope.papers.b.claims import decided_by
 from skipscope.papers.b.theory import lemma1, theorem1, unit_labels
 from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit.tables import table
 
 if TYPE_CHECKING:
     import xarray
@@ -227,14 +228,6 @@ def _errors(settings: Theorem1Settings) -> xarray.Dataset:
             }
         )
     return table("rho", settings.distances, rows, measure=MEASURE, part="errors", units=settings.units)
-
-
-def table(dimension: str, names: Any, rows: Sequence[Mapping[str, Any]], **attributes: Any) -> xarray.Dataset:
-    """One variable a key of the rows."""
-    import xarray
-
-    columns = {key: (dimension, [row[key] for row in rows]) for key in rows[0]}
-    return xarray.Dataset(columns, {dimension: list(names)}, attributes)
 
 
 STUDY = Study(

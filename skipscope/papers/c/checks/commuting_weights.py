@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from skipscope.numerics import seed_of
-from skipscope.papers.b.studies.theorem1 import table
 from skipscope.papers.c.theory import commuting_product, random_matrices
+from skipscope.papers.kit.tables import table
 
 if TYPE_CHECKING:
     import xarray

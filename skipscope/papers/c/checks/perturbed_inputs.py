@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from skipscope.papers.b.studies.theorem1 import table
 from skipscope.papers.c.checks.commuting_weights import MEASURE, drawing, frame
 from skipscope.papers.c.theory import (
     PerturbedLeastSquares,
@@ -17,6 +16,7 @@ from skipscope.papers.c.theory import (
     rank_of_product,
     worst_change,
 )
+from skipscope.papers.kit.tables import table
 
 if TYPE_CHECKING:
     import xarray

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from skipscope.papers.b.studies.theorem1 import table
 from skipscope.papers.c.checks.commuting_weights import MEASURE, drawing
 from skipscope.papers.c.theory import (
     ENTRIES,
@@ -18,6 +17,7 @@ from skipscope.papers.c.theory import (
     singular,
     small_branch_exponents,
 )
+from skipscope.papers.kit.tables import table
 
 if TYPE_CHECKING:
     import xarray
