@@ -114,7 +114,6 @@ def test_diverged_members_are_frozen_and_the_others_go_on(mid: str) -> None:
         before, after = found.losses[index, :at], found.losses[index, at:]
         assert (before <= 1e6 * before[0]).all()
         assert (after == math.inf).all()
-        assert found.weight_norms is not None
         assert found.weight_norms[index, :at].isfinite().all()
         assert found.weight_norms[index, at:].isnan().all()
         assert found.snapshots[0][index].isfinite().all()
@@ -158,8 +157,8 @@ def test_records_snapshots_and_norms() -> None:
     assert torch.equal(found.snapshots[20], found.weights.cpu())
     everything = train_ensemble(spec, first, data, 0.05, 20, gradient_norms=True)
     assert torch.equal(found.losses, everything.losses[:, [0, 5, 20]])
-    assert found.gradient_norms is not None
-    assert found.weight_norms is not None
+    with pytest.raises(InputError, match="weight_norms: expected those of a training with weight_norms=True"):
+        _ = everything.weight_norms
     torch.testing.assert_close(found.weight_norms[:, 0], torch.full((2,), 2.0, dtype=torch.float64, device="cpu"))
     step = train_ensemble(spec, first, data, 0.05, 1).weights - first
     torch.testing.assert_close(step.flatten(1).norm(dim=1).cpu() / 0.05, found.gradient_norms[:, 0])
@@ -206,7 +205,7 @@ def test_a_grid_is_every_combination() -> None:
         ({"diverged": 1.0}, "diverged > 1"),
         ({"record": [11]}, "record: expected steps from 0 to 10, got 10 to 11"),
         ({"snapshots": [-1, 3]}, "snapshots: expected steps from 0 to 10, got -1 to 3"),
-        ({"data": samples(5, 4)}, "expected 3 values a sample"),
+        ({"data": samples(5, 4)}, "expected 3 values per sample"),
     ],
 )
 def test_bad_input(changed: dict[str, Any], message: str) -> None:

@@ -191,7 +191,7 @@ def test_bad_input() -> None:
         loss_and_gradient(spec, weights, Moments.of(data))
     with pytest.raises(InputError, match="route: expected patterns or autograd for this network with Samples, got 'mo"):
         shortcut_hessian(spec, weights, data, route="moments")
-    with pytest.raises(InputError, match="expected 3 values a sample, as the network is wide, got 4"):
+    with pytest.raises(InputError, match="expected 3 values per sample, as the network is wide, got 4"):
         shortcut_hessian(spec, weights, samples(5, 4))
     with pytest.raises(InputError, match="expected those of one network"):
         shortcut_hessian(spec, weights[None], data)

@@ -128,11 +128,13 @@ def test_initial_weights_do_not_touch_the_random_state() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"depth": 5}, "a depth that is a multiple of 2, got 5"),
-        ({"depth": 0}, "depth and width of at least 1"),
-        ({"depth": 4, "n": -1}, "n=-1"),
-        ({"depth": 4, "path": 4}, "path is for n = 0, got path=4 with n=2"),
-        ({"depth": 5, "n": 0, "path": 2}, "a multiple of 2, got 5"),
+        ({"depth": 5}, "depth: expected a multiple of 2, the layers of a unit, got 5"),
+        ({"depth": 0}, "depth: expected at least 1, got 0"),
+        ({"depth": 4, "width": 0}, "width: expected at least 1, got 0"),
+        ({"depth": 4, "n": -1}, "n: expected at least 0, got -1"),
+        ({"depth": 4, "path": -1}, "path: expected at least 0, got -1"),
+        ({"depth": 4, "path": 4}, "path: expected 0 or n for a network with shortcuts, got path=4 with n=2"),
+        ({"depth": 5, "n": 0, "path": 2}, "depth: expected a multiple of 2, the layers of a unit, got 5"),
         ({"depth": 4, "mid": "gelu"}, "mid: expected a function or one of identity, relu, tanh, softplus, got 'gelu'"),
     ],
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +25,18 @@ from skipscope.papers.b.networks.network import ZERO_FACTOR, ShortcutSpec, initi
 from skipscope.training.graphed import WARM_UP
 from skipscope.training.threads import WORTH_THREADS, one_thread
 
-DIVERGED = 1e6  # times a member's first loss
+DIVERGED_ABOVE = 1e6  # times a member's first loss
 LOOK_EVERY = 50  # steps: how often a GPU is asked which members have diverged
+# What can be kept of each step beside the losses, from weights and gradients (E, L, d, d): E.
+NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "gradient_norms": lambda weights, gradient: gradient.flatten(1).norm(dim=1),
+    "weight_norms": lambda weights, gradient: weights.flatten(2).norm(dim=2).mean(1),
+}
 
 
 @dataclass(frozen=True)
 class Member:
-    """What tells one network of an ensemble from another."""
+    """In what one network of an ensemble differs from another."""
 
     init: str
     seed: int
@@ -72,9 +77,23 @@ class Ensemble:
     losses: Tensor  # E, recorded; infinite from where a member is frozen
     weights: Tensor  # E, L, d, d: the last ones, or those at which a member was frozen
     diverged_at: tuple[int | None, ...]  # the first step with a loss that is not finite, or too large
-    gradient_norms: Tensor | None  # E, recorded: of the whole gradient
-    weight_norms: Tensor | None  # E, recorded: Frobenius norms, mean over the layers
+    norms: Mapping[str, Tensor]  # those of NORMS that were asked for: E, recorded
     snapshots: dict[int, Tensor]  # by step: E, L, d, d
+
+    @property
+    def gradient_norms(self) -> Tensor:
+        """(E, recorded) of the whole gradient."""
+        return self._norms("gradient_norms")
+
+    @property
+    def weight_norms(self) -> Tensor:
+        """(E, recorded) Frobenius norms, mean over the layers."""
+        return self._norms("weight_norms")
+
+    def _norms(self, name: str) -> Tensor:
+        if name not in self.norms:
+            raise InputError(f"{name}: expected those of a training with {name}=True, got one that did not keep them")
+        return self.norms[name]
 
     @property
     def final_losses(self) -> Tensor:
@@ -97,7 +116,7 @@ def train_ensemble(
     *,
     record: Iterable[int] | None = None,
     snapshots: Iterable[int] = (),
-    diverged: float = DIVERGED,
+    diverged: float = DIVERGED_ABOVE,
     gradient_norms: bool = False,
     weight_norms: bool = False,
     memory: int | None = None,
@@ -117,7 +136,8 @@ def train_ensemble(
     recorded = _steps("record", range(steps + 1) if record is None else {*record, steps}, steps)
     kept = _steps("snapshots", snapshots, steps)
     data = suited(spec, weights, data)
-    plan = _Plan(spec, data, steps, recorded, kept, diverged, gradient_norms, weight_norms, memory)
+    norms = [name for name, wanted in zip(NORMS, (gradient_norms, weight_norms), strict=True) if wanted]
+    plan = _Plan(spec, data, steps, recorded, kept, diverged, norms, memory)
     with one_thread(len(weights) * data.x.numel() < WORTH_THREADS):
         return _trained(plan, weights, each)
 
@@ -132,8 +152,7 @@ class _Plan:
     recorded: tuple[int, ...]
     kept: tuple[int, ...]
     diverged: float
-    gradient_norms: bool
-    weight_norms: bool
+    norms: Sequence[str]  # some of NORMS
     memory: int | None
 
 
@@ -150,11 +169,11 @@ def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
         if step < steps and step not in pictures:
             advance()
         else:
-            members.observe()
-        if step in pictures:
-            pictures[step][members.index[members.going].cpu()] = members.weights[members.going].cpu()
+            gradient = members.observe()
+            if step in pictures:
+                pictures[step][members.index[members.going].cpu()] = members.weights[members.going].cpu()
             if step < steps:
-                members.update()
+                members.update(gradient)
         if step % every == 0 and not members.going.all():
             final[members.index] = members.weights
             members.drop_frozen()
@@ -163,10 +182,7 @@ def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
             if not len(members.index):
                 break
     final[members.index] = members.weights
-    losses, gradients, norms = (
-        None if history is None else history.T.cpu() for history in (members.losses, members.gradients, members.norms)
-    )
-    assert losses is not None
+    losses = members.losses.T.cpu()
     columns = list(plan.recorded)
     return Ensemble(
         spec=plan.spec,
@@ -176,8 +192,7 @@ def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
         losses=losses[:, columns],
         weights=final,
         diverged_at=tuple(next(iter(row.isinf().nonzero().flatten().tolist()), None) for row in losses),
-        gradient_norms=None if gradients is None else gradients[:, columns],
-        weight_norms=None if norms is None else norms[:, columns],
+        norms={name: history.T.cpu()[:, columns] for name, history in members.norms.items()},
         snapshots=pictures,
     )
 
@@ -185,7 +200,7 @@ def _trained(plan: _Plan, weights: Tensor, rates: Tensor) -> Ensemble:
 class _Members:
     """Those that are not frozen, or have been since the last look: nothing in a step waits for the device.
 
-    Histories have a row a step: infinite losses and NaN norms where a member is frozen.
+    Histories have one row per step: infinite losses and NaN norms where a member is frozen.
     """
 
     def __init__(self, plan: _Plan, weights: Tensor, rates: Tensor) -> None:
@@ -196,33 +211,26 @@ class _Members:
         self.ceiling = plan.diverged * loss_of(plan.spec, weights, plan.data, plan.memory)
         self.going = torch.ones_like(self.index, dtype=torch.bool)
         self.losses = weights.new_full((plan.steps + 1, len(weights)), math.inf, dtype=torch.float64)
-        self.gradients, self.norms = (
-            torch.full_like(self.losses, math.nan) if wanted else None
-            for wanted in (plan.gradient_norms, plan.weight_norms)
-        )
+        self.norms = {name: torch.full_like(self.losses, math.nan) for name in plan.norms}
         self._row = torch.zeros(1, dtype=torch.long, device=weights.device)
-        self._gradient: Tensor | None = None
 
     def step(self) -> None:
-        self.observe()
-        self.update()
+        self.update(self.observe())
 
-    def observe(self) -> None:
-        """Losses and gradients at the present weights; members that have diverged stay as they are from here on."""
+    def observe(self) -> Tensor:
+        """The gradients at the present weights; members that have diverged stay as they are from here on."""
         plan = self._plan
-        loss, self._gradient = passed(plan.spec, self.weights, plan.data, plan.memory)
+        loss, gradient = passed(plan.spec, self.weights, plan.data, plan.memory)
         self.going.logical_and_(loss.isfinite() & (loss <= self.ceiling))
         self._keep(self.losses, loss, math.inf)
-        if self.gradients is not None:
-            self._keep(self.gradients, self._gradient.flatten(1).norm(dim=1), math.nan)
-        if self.norms is not None:
-            self._keep(self.norms, self.weights.flatten(2).norm(dim=2).mean(1), math.nan)
+        for name, history in self.norms.items():
+            self._keep(history, NORMS[name](self.weights, gradient), math.nan)
         self._row += 1
+        return gradient
 
-    def update(self) -> None:
-        assert self._gradient is not None
-        self._gradient.masked_fill_(~self.going[:, None, None, None], 0.0)  # else 0 times infinity
-        self.weights.addcmul_(self.rates, self._gradient, value=-1)
+    def update(self, gradient: Tensor) -> None:
+        gradient.masked_fill_(~self.going[:, None, None, None], 0.0)  # else 0 times infinity
+        self.weights.addcmul_(self.rates, gradient, value=-1)
 
     def drop_frozen(self) -> None:
         kept = self.going

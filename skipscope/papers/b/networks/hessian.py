@@ -5,7 +5,7 @@ output, x_a the input of layer a, and C_ab the map from what layer b puts out to
 
     df = sum_a L_a dW_a x_a        d^2 f = 2 sum_{a > b} L_a dW_a C_ab dW_b x_b
 
-so that in the order of `skipscope.theory`, each weight column by column, the blocks for a >= b are
+so that in the order of `as_vector`, each weight column by column, the blocks for a >= b are
 
     H_ab[ji, lk] = < (x_a x_b^T)[j, l] (L_a^T L_b)[i, k] + C_ab[j, k] (L_a^T e)[i] x_b[l] >,    e = f - y
 
@@ -17,7 +17,7 @@ them, and for biases, there is automatic differentiation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -47,33 +47,33 @@ def shortcut_hessian(
     data: Data,
     biases: Tensor | None = None,
     *,
-    route: str | None = None,
+    route: str = "auto",
     memory: int | None = None,
 ) -> ShortcutHessian:
     """At the weights (L, d, d) of one network, in their precision and on their device.
 
     route: moments (linear networks), patterns (ReLU and identity, at fixed activation patterns: exact but where a ReLU
-    is at zero, with the slope 0 there), autograd (any network, with samples: slow, and large). None: the first of these
+    is at zero, with the slope 0 there), autograd (any network, with samples: slow, and large). auto: the first of these
     that will do. memory: bytes for the work on samples, beside the Hessian itself.
     """
     spec.check(weights, biases)
     if weights.ndim != 3:
         raise InputError(f"weights: expected those of one network, got the shape {tuple(weights.shape)}")
     check_width(spec, data)
-    samples = isinstance(data, Samples)
-    fitting = {"moments": spec.linear, "patterns": spec.piecewise_linear and samples, "autograd": samples}
-    possible = [name for name, fits in fitting.items() if fits]
+    possible: dict[str, Callable[[], ShortcutHessian]] = {}
+    if spec.linear:
+        possible["moments"] = lambda: _by_maps(spec, weights, suited(spec, weights, data), memory, "moments")
+    if isinstance(data, Samples):
+        samples = data
+        if spec.piecewise_linear:
+            possible["patterns"] = lambda: _by_maps(spec, weights, samples.like(weights), memory, "patterns")
+        possible["autograd"] = lambda: _by_autograd(spec, weights, samples.like(weights), biases)
     if not possible:
         raise InputError("data: second moments are enough for a linear network only; expected Samples for this one")
-    if route is not None and route not in possible:
+    if route not in ("auto", *possible):
         given = f"this network with {type(data).__name__}"
         raise InputError(f"route: expected {' or '.join(possible)} for {given}, got {route!r}")
-    route = route or possible[0]
-    data = suited(spec, weights, data) if route == "moments" else data.like(weights)
-    if route == "autograd":
-        assert isinstance(data, Samples)
-        return _by_autograd(spec, weights, data, biases)
-    return _by_maps(spec, weights, data, memory, route)
+    return possible[next(iter(possible)) if route == "auto" else route]()
 
 
 def _by_autograd(spec: ShortcutSpec, weights: Tensor, data: Samples, biases: Tensor | None) -> ShortcutHessian:
@@ -93,7 +93,7 @@ def _by_maps(spec: ShortcutSpec, weights: Tensor, data: Data, memory: int | None
     loss = 0.0
     gradient = weights.new_zeros(L, d, d)
     H = weights.new_zeros(L, d, d, L, d, d)  # layer, column, row; layer, column, row
-    for part in within(memory, data, 6 * weights.numel(), weights):  # a sample has some six d x d matrices a layer
+    for part in within(memory, data, 6 * weights.numel(), weights):  # a sample has some six d x d matrices per layer
         loss += _add(H, gradient, spec, weights, part)
     matrix = H.view(spec.parameters, spec.parameters)
     _mirror(matrix, d * d)

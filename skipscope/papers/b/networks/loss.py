@@ -17,29 +17,32 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from skipscope.constraints import Constrained, Expectation
 from skipscope.errors import InputError
 from skipscope.papers.b.networks.network import Seen, ShortcutSpec, backward, outputs
 
 MEMORY = 2**28  # bytes that the work on samples may take at a time on the CPU
 DEVICE_MEMORY = 2**32  # and on other devices
-PIECE = 240  # samples of a product on a GPU
+SAMPLES_PER_PRODUCT = 240  # on a GPU
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
-    """Inputs and targets, a sample a row; possibly a part of a larger set of `of` samples."""
+class Samples(Constrained):
+    """Inputs and targets, one row per sample; possibly a part of a larger set of `of` samples."""
 
     x: Tensor  # m, d
     y: Tensor  # m, d
     of: int = 0  # 0: these are all
 
-    def __post_init__(self) -> None:
-        if self.x.ndim != 2 or self.x.shape != self.y.shape or not self.x.numel():
-            raise InputError(
-                f"expected x and y of the same shape (samples, d), got {tuple(self.x.shape)} and {tuple(self.y.shape)}"
-            )
-        if not (self.x.is_floating_point() and self.y.is_floating_point()):
-            raise InputError(f"expected floating point numbers, got x of {self.x.dtype} and y of {self.y.dtype}")
+    def expectations(self) -> Iterator[Expectation]:
+        yield (
+            self.x.ndim == 2 and self.x.shape == self.y.shape and self.x.numel() > 0,
+            f"expected x and y of the same shape (samples, d), got {tuple(self.x.shape)} and {tuple(self.y.shape)}",
+        )
+        yield (
+            self.x.is_floating_point() and self.y.is_floating_point(),
+            f"expected floating point numbers, got x of {self.x.dtype} and y of {self.y.dtype}",
+        )
 
     @property
     def width(self) -> int:
@@ -64,18 +67,18 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class Moments(Constrained):
     """Second moments of inputs and targets: all that a linear network sees."""
 
     sxx: Tensor  # d, d: <x x^T>
     syx: Tensor  # d, d: <y x^T>
     syy: float  # <|y|^2>
 
-    def __post_init__(self) -> None:
-        if self.sxx.ndim != 2 or len(self.sxx) != self.sxx.shape[1] or self.sxx.shape != self.syx.shape:
-            raise InputError(
-                f"expected two square matrices of one size, got {tuple(self.sxx.shape)} and {tuple(self.syx.shape)}"
-            )
+    def expectations(self) -> Iterator[Expectation]:
+        yield (
+            self.sxx.ndim == 2 and len(self.sxx) == self.sxx.shape[1] and self.sxx.shape == self.syx.shape,
+            f"expected two square matrices of one size, got {tuple(self.sxx.shape)} and {tuple(self.syx.shape)}",
+        )
 
     @classmethod
     def of(cls, data: Samples) -> Moments:
@@ -111,7 +114,7 @@ Data = Samples | Moments
 
 def check_width(spec: ShortcutSpec, data: Data) -> None:
     if data.width != spec.width:
-        raise InputError(f"data: expected {spec.width} values a sample, as the network is wide, got {data.width}")
+        raise InputError(f"data: expected {spec.width} values per sample, as the network is wide, got {data.width}")
 
 
 def suited(spec: ShortcutSpec, weights: Tensor, data: Data) -> Data:
@@ -160,7 +163,7 @@ def _of_part(spec: ShortcutSpec, weights: Tensor, part: Data) -> tuple[Tensor, T
 
 def _outer_sum(a: Tensor, b: Tensor) -> Tensor:
     """a^T b (..., d, d) of rows (..., m, d). A GPU works on one product with one block: it gets more of them."""
-    return a.mT @ b if a.device.type == "cpu" else in_pieces(a, b, PIECE)
+    return a.mT @ b if a.device.type == "cpu" else in_pieces(a, b, SAMPLES_PER_PRODUCT)
 
 
 def in_pieces(a: Tensor, b: Tensor, size: int) -> Tensor:

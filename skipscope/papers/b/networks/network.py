@@ -7,21 +7,23 @@ plain network the activations of the 2-shortcut network, a ReLU after each odd l
 `ShortcutSpec(16, n=0, path=2, mid="relu")`, or `.plain` of the 2-shortcut network.
 
 Weights are one tensor (..., L, d, d), in front of which any dimensions may stand that count networks; samples are rows.
-As a vector they are unit after unit and layer after layer, each column by column, as in `skipscope.theory`; a bias
-follows the first weight of its unit, as a further column.
+As a vector they are unit after unit and layer after layer, each column by column, as in the paper's theorem 2
+(`theory/hessian_at_zero.py`); a bias follows the first weight of its unit, as a further column.
 
 S. Li, J. Jiao, Y. Han, T. Weissman: Demystifying ResNet, 2016, arXiv:1611.01186.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from skipscope.constraints import Constrained, Constraint, Expectation, at_least
 from skipscope.errors import InputError
 from skipscope.papers.b.theory.hessian_at_zero import identity
 from skipscope.papers.b.theory.slopes import Activation, along
@@ -32,40 +34,36 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
     "softplus": F.softplus,
 }
+KNOWN_ACTIVATION = Constraint(
+    f"a function or one of {', '.join(ACTIVATIONS)}", lambda given: callable(given) or given in ACTIVATIONS
+)
 RELUS: tuple[Activation, ...] = (torch.relu, F.relu)
 INITS = ("xavier", "orthogonal", "zero")
 ZERO_FACTOR = 0.01  # what the paper calls zero is this times Xavier's weights
 
 
 @dataclass(frozen=True)
-class ShortcutSpec:
-    """An n-shortcut network but for its weights. pre, mid, post: one of ACTIVATIONS, or any elementwise function."""
+class ShortcutSpec(Constrained):
+    """An n-shortcut network without its weights. pre, mid, post: one of ACTIVATIONS, or any elementwise function."""
 
-    depth: int  # weight layers
-    width: int = 10
-    n: int = 2
-    pre: str | Activation = "identity"  # at the entry of each unit's branch
-    mid: str | Activation = "identity"  # between its layers
-    post: str | Activation = "identity"  # at its end, before the sum
+    depth: Annotated[int, at_least(1)]  # weight layers
+    width: Annotated[int, at_least(1)] = 10
+    n: Annotated[int, at_least(0)] = 2
+    pre: Annotated[str | Activation, KNOWN_ACTIVATION] = "identity"  # at the entry of each unit's branch
+    mid: Annotated[str | Activation, KNOWN_ACTIVATION] = "identity"  # between its layers
+    post: Annotated[str | Activation, KNOWN_ACTIVATION] = "identity"  # at its end, before the sum
     bias: bool = False  # one after the first weight of each unit
-    path: int = 0  # layers of a unit; 0: n of them, or all for n = 0
+    path: Annotated[int, at_least(0)] = 0  # layers of a unit; 0: n of them, or all for n = 0
 
-    def __post_init__(self) -> None:
-        if self.depth < 1 or self.width < 1 or self.n < 0 or self.path < 0:
-            raise InputError(
-                "an n-shortcut network: expected depth and width of at least 1, n and path of at least 0, "
-                f"got depth={self.depth}, width={self.width}, n={self.n}, path={self.path}"
-            )
-        if self.n and self.path not in (0, self.n):
-            raise InputError(f"an n-shortcut network: path is for n = 0, got path={self.path} with n={self.n}")
-        if self.depth % self.unit_depth:
-            raise InputError(
-                f"an n-shortcut network: expected a depth that is a multiple of {self.unit_depth}, got {self.depth}"
-            )
-        for place in ("pre", "mid", "post"):
-            given = getattr(self, place)
-            if not callable(given) and given not in ACTIVATIONS:
-                raise InputError(f"{place}: expected a function or one of {', '.join(ACTIVATIONS)}, got {given!r}")
+    def expectations(self) -> Iterator[Expectation]:
+        yield (
+            not self.n or self.path in (0, self.n),
+            f"path: expected 0 or n for a network with shortcuts, got path={self.path} with n={self.n}",
+        )
+        yield (
+            self.depth % self.unit_depth == 0,
+            f"depth: expected a multiple of {self.unit_depth}, the layers of a unit, got {self.depth}",
+        )
 
     @property
     def unit_depth(self) -> int:

@@ -54,7 +54,7 @@ from skipscope.errors import InputError
 from skipscope.papers.b.theory.block_toeplitz import assembled, extreme_magnitudes
 from skipscope.papers.b.theory.slopes import Activation, Slope, along, slope_at_zero
 
-DENSE = 4096  # parameters up to which the eigenvalues for n = 1 are computed from the assembled matrix
+DENSE_PARAMETERS = 4096  # up to which the eigenvalues for n = 1 are computed from the assembled matrix
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class HessianAtZero:
     units: int  # R
     M: Tensor  # d, d; with a bias d, d + 1
     A: Tensor  # n = 2: rows W^{r,2}, columns W^{r,1}; n = 1: rows a later unit, columns an earlier one
-    B: Tensor | None  # n = 1: the block of a unit with itself
+    B: Tensor  # n = 1: the block of a unit with itself; empty for other n
     slopes: tuple[Slope, ...]  # of mid (n >= 2) and of post
 
     @property
@@ -114,7 +114,6 @@ class HessianAtZero:
     def matrix(self) -> Tensor:
         """The Hessian, (parameters, parameters)."""
         if self.n == 1:
-            assert self.B is not None
             return assembled(self.A, self.B, self.units)
         if self.n > 2:
             return self.M.new_zeros(self.parameters, self.parameters)
@@ -189,8 +188,7 @@ class HessianAtZero:
             return 0.0, 0.0
         if self.n == 2:
             return float(self._magnitudes[0]), float(self._magnitudes[-1])
-        if self.parameters > DENSE:
-            assert self.B is not None
+        if self.parameters > DENSE_PARAMETERS:
             return extreme_magnitudes(self.A, self.B, self.units)
         magnitudes = self.eigenvalues.abs()
         return float(magnitudes.max()), float(magnitudes.min())
@@ -265,7 +263,7 @@ def hessian_at_zero(
     bias: bool = False,
     relu_slope: float | None = None,
 ) -> HessianAtZero:
-    """The Hessian at zero weights for data X and targets Y, both (d, m), a sample a column.
+    """The Hessian at zero weights for data X and targets Y, both (d, m), one column per sample.
 
     pre, mid, post: elementwise; mid and post are 0 at 0. mid plays no part for n = 1.
     bias: one after the first weight of each unit, a further column of W^{r,1}: Equation 3 of the paper.
@@ -319,7 +317,7 @@ def _stationary(M: Tensor, units: int, n: int, mid: Slope, post: Slope) -> Hessi
         A = mid.value * post.value * torch.kron(eye, M) @ commutation(d, entries).to(M.device)
     else:
         A = M.new_zeros(d * d, d * entries)
-    return HessianAtZero(n, units, M, A, None, (mid, post))
+    return HessianAtZero(n, units, M, A, M.new_zeros(0, 0), (mid, post))
 
 
 def _first_order(M: Tensor, second: Tensor, by_entry: Tensor, curved: Tensor, units: int, post: Slope) -> HessianAtZero:

@@ -204,7 +204,6 @@ def test_real_eigenvalues_of_M_decide_the_growth_for_one_shortcut(  # noqa: N802
 def test_counting_eigenvalues_finds_the_extreme_ones(post: Activation, bias: bool) -> None:
     X, Y = data(3, 20, 3)
     form = hessian_at_zero(X, Y, units=12, n=1, post=post, bias=bias)
-    assert form.B is not None
     magnitudes = form.eigenvalues.abs()
     largest, smallest = extreme_magnitudes(form.A, form.B, form.units)
     assert largest == pytest.approx(float(magnitudes.max()), rel=1e-9)
