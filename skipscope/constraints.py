@@ -87,7 +87,8 @@ class Constrained:
     """A dataclass whose fields are checked when it is made, as their annotations say, and then `expectations`."""
 
     def __post_init__(self) -> None:
-        for name, constraints in _declared(type(self)).items():
+        kind: Any = type(self)
+        for name, constraints in _declared(kind).items():
             value = getattr(self, name)
             for constraint in constraints:
                 if value is not None and not constraint.holds(value):

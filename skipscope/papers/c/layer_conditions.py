@@ -21,9 +21,9 @@ from torch import Tensor
 from skipscope.measure import conditioning
 from skipscope.measure.layers import OUTPUT
 from skipscope.models.network import BlockNetwork
-from skipscope.papers.c.subjects import EPOCH, Subject
+from skipscope.papers.c.subjects import MEASURED_EPOCH, TwinSubject
 from skipscope.papers.c.twins import reached, twins
-from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit import Bench
 
 if TYPE_CHECKING:
     import xarray
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 REDUCTION = "max"  # of a tensor's condition numbers, over its modes
 
 
-def layer_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
+def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     """Of weights and of the states that layers pass on, (network, seed, layer).
 
     weight_infinity, hidden_infinity: from where on a condition number is numerically infinite. between: whether the
@@ -40,7 +40,7 @@ def layer_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
     return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of))
 
 
-def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
+def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     import xarray
 
     images, _ = of.samples(bench.device)
@@ -64,7 +64,7 @@ def _measured_conditions(bench: Bench, of: Subject) -> xarray.Dataset:
                 name: (("network", "seed", "layer"), numpy.array([row[name] for row in rows]).reshape(shape))
                 for name in rows[0]
             },
-            EPOCH: (("network", "seed"), among["reached_epoch"].values),
+            MEASURED_EPOCH: (("network", "seed"), among["reached_epoch"].values),
         },
         {"network": list(of.models), "seed": list(of.seeds), "layer": range(rows[0]["between"].size)},
         {

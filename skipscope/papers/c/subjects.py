@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy
 import torch
 from torch import Tensor
 
+from skipscope.constraints import Constrained, Expectation, at_least, each, not_empty, rising, some_of
 from skipscope.data import Dataset, Split
 from skipscope.errors import InputError
 from skipscope.models import names
-from skipscope.papers.kit.bench import Bench
-from skipscope.runs.cache import key_of
+from skipscope.papers.kit import SEEDS, Bench, Quantity, Subject
+from skipscope.runs.sweep import keyed
 from skipscope.training import Settings
-from skipscope.training.networks import Network, Trained
 
 if TYPE_CHECKING:
     import xarray
@@ -68,49 +68,37 @@ AS_IN_PAPER: dict[str, Any] = {"subjects": ("mnist-110", "cifar10-110", "cifar10
 
 
 @dataclass(frozen=True)
-class TwinSettings:
+class TwinSettings(Constrained):
     """What the studies of trained networks have in common."""
 
-    subjects: tuple[str, ...] = ("mnist-60-connected",)
+    subjects: Annotated[tuple[str, ...], not_empty] = ("mnist-60-connected",)
     deciding: tuple[str, ...] = ()  # subjects that decide claims, the others are reported; all where none are named
-    titles: tuple[str, ...] = (PLAIN, RESIDUAL, PATHS)
-    samples: int | None = 3000  # of training; all where there are fewer
-    test_samples: int | None = 2000  # likewise
-    networks: int = 3  # seeds of subjects that decide
-    besides: int = 1  # seeds of the others
+    titles: Annotated[tuple[str, ...], some_of(*KNOWN)] = (PLAIN, RESIDUAL, PATHS)
+    samples: Annotated[int | None, at_least(1)] = 3000  # of training; all where there are fewer
+    test_samples: Annotated[int | None, at_least(1)] = 2000  # likewise
+    networks: Annotated[int, at_least(1)] = 3  # seeds of subjects that decide
+    besides: Annotated[int, at_least(1)] = 1  # seeds of the others
     epochs: int = 12
-    least_steps: int = 250  # smaller sets have more epochs
-    batch: int = 128
-    rates: tuple[float, ...] = (0.1, 0.01, 0.001)
+    least_steps: Annotated[int, at_least(1)] = 250  # smaller sets have more epochs
+    batch: Annotated[int, at_least(1)] = 128
+    rates: Annotated[tuple[float, ...], not_empty] = (0.1, 0.01, 0.001)
     residual_rates: tuple[float, ...] = ()  # of networks with skips; where none are given, the same as of the others
     schedule: str = "constant"  # of rates
     weight_decay: float = 1e-4
     augmentation: str = "crop-flip"  # of colour images; grey ones are taken as they are
     precision: str = "float32"  # of the training
-    looks: tuple[int, ...] = (1, 3)  # epochs after which weights are kept, beside the first and the last ones
-    images: int = 1024  # training samples that networks are measured at; all where there are fewer
+    # Epochs after which weights are kept, beside the first and the last ones.
+    looks: Annotated[tuple[int, ...], not_empty, rising, each(at_least(1))] = (1, 3)
+    images: Annotated[int, at_least(1)] = 1024  # training samples that networks are measured at; all where fewer
 
-    def __post_init__(self) -> None:
-        for name in ("samples", "test_samples", "networks", "besides", "least_steps", "batch", "images"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}: expected at least 1, got {value}")
-        if not self.subjects:
-            raise InputError("subjects: expected at least one, such as mnist-60-connected")
+    def expectations(self) -> Iterator[Expectation]:
         for text in self.subjects:
-            _parts(text)
-        missing = [text for text in self.deciding if text not in self.subjects]
-        if missing:
-            raise InputError(f"deciding: expected some of the subjects {', '.join(self.subjects)}, got {missing[0]}")
-        unknown = [title for title in self.titles if title not in KNOWN]
-        if unknown or not self.titles:
-            raise InputError(f"titles: expected some of {', '.join(KNOWN)}, got {', '.join(unknown) or 'none'}")
-        if not self.rates or list(self.looks) != sorted(set(self.looks)) or not self.looks or self.looks[0] < 1:
-            raise InputError(
-                f"expected a learning rate and looks as rising epochs from 1 on, got {self.rates} and {self.looks}"
-            )
+            _parts(text)  # says what is wrong with it
         for rate in (*self.rates, *self.residual_rates):
-            assert self.training(rate, self.batch)  # which says what is wrong with the numbers of the training
+            self.training(rate, self.batch)  # says what is wrong with the numbers of the training
+        known = ", ".join(self.subjects)
+        for text in self.deciding:
+            yield text in self.subjects, f"deciding: expected some of the subjects {known}, got {text}"
 
     def training(self, rate: float, samples: int, colours: bool = True) -> Settings:
         """Of a training with so many samples."""
@@ -131,7 +119,9 @@ class TwinSettings:
 
 
 @dataclass(frozen=True)
-class Subject:
+class TwinSubject:
+    """The same network in several forms, the twins, each trained at every learning rate of a grid."""
+
     text: str  # mnist-60-connected
     data: Dataset
     models: Mapping[str, str]  # title: name of the network
@@ -169,11 +159,10 @@ class Subject:
         residual = KNOWN[title].startswith("res")
         return self.settings.residual_rates if residual and self.settings.residual_rates else self.settings.rates
 
-    def network(self, title: str, seed: int, rate: float, device: str) -> Network:
-        return Network(self.models[title], self.data, self.training(rate), seed, device, self.looks)
-
-    def trained(self, bench: Bench, title: str, seed: int, rate: float) -> Trained:
-        return bench.trained(self.models[title], self.data, self.training(rate), seed=seed, snapshots=self.looks)
+    def twin(self, title: str, rate: float) -> Subject:
+        """One of the twins at one learning rate."""
+        training = self.training(rate)
+        return Subject(title, self.models[title], self.data, training, self.seeds, self.looks, self.settings.images)
 
     def key(self, device: str) -> str:
         """Of its datasets: what it is, and a part of the hash of all that determines them."""
@@ -186,21 +175,20 @@ class Subject:
             "seeds": self.seeds,
             "device": torch.device(device).type,
         }
-        return f"{self.text.partition(':')[0]}-{key_of(determined)[:8]}"
+        return keyed(without_path(self.text), determined)
 
     def samples(self, device: str, most: int | None = None) -> tuple[Tensor, Tensor]:
-        """Training images that networks are measured at, as equally from all classes as the number permits; labels.
+        """Training images that networks are measured at, with their labels; all twins have the same.
 
         most: fewer than the settings say, where that number is smaller.
         """
         count = max(min(self.settings.images, most or self.settings.images), self.data.classes)
-        split = self.data.subset(samples=count).train if count < len(self.data.train) else self.data.train
-        return split.images().to(device), split.labels.to(device)
+        return self.twin(next(iter(self.models)), self.settings.rates[0]).samples(device, count)
 
 
 def subject(
     bench: Bench, settings: TwinSettings, text: str, seeds: int | None = None, *, shown: bool = True
-) -> Subject:
+) -> TwinSubject:
     """seeds: how many, where they are not those that the settings say."""
     source, depth, options, path = _parts(text)
     data = bench.data(f"{source}:{path}" if path else source)
@@ -210,14 +198,14 @@ def subject(
     form = options if source != "imagenet" or "-large" in options else f"{options}-large"
     models = {title: _named(title, depth, form, data, text) for title in settings.titles}
     chosen = bench.seeds(settings.seeds(text) if seeds is None else seeds)
-    return Subject(text, data, models, settings, tuple(chosen), shown)
+    return TwinSubject(text, data, models, settings, tuple(chosen), shown)
 
 
 def _fewer(wanted: int | None, split: Split) -> int | None:
     return None if wanted is None or wanted >= len(split) else wanted
 
 
-def subjects(bench: Bench, settings: TwinSettings, *compared: str) -> dict[str, Subject]:
+def subjects(bench: Bench, settings: TwinSettings, *compared: str) -> dict[str, TwinSubject]:
     """compared: titles that the study cannot do without."""
     expect_titles(settings.titles, *compared)
     return {text: subject(bench, settings, text) for text in settings.subjects}
@@ -251,39 +239,40 @@ def _named(title: str, depth: int, options: str, data: Dataset, text: str) -> st
 
 # -- evidence
 
-Quantity = Callable[["xarray.Dataset"], numpy.ndarray]  # one value a seed
-EPOCH = "measured_epoch"  # of networks, in datasets of what was measured of them
+NETWORKS = Quantity("networks")  # that the evidence comes from, in words
+MEASURED_EPOCH = "measured_epoch"  # of networks, in datasets of what was measured of them
+
+Reader = Callable[["xarray.Dataset"], numpy.ndarray]  # gives a quantity of a dataset: one value per seed
 
 
 def gathered(
-    found: Mapping[str, xarray.Dataset],
-    deciding: Sequence[str],
-    quantities: Mapping[str, Quantity],
-) -> dict[str, Any]:
-    """Quantities of deciding subjects one after another, and of each other subject beside them.
+    found: Mapping[str, xarray.Dataset], deciding: Sequence[str], readers: Mapping[Quantity, Reader]
+) -> dict[Quantity, Any]:
+    """Quantities of the deciding subjects one after another, and of each other subject on its own.
 
     A seed of which a network was measured before its training, as it diverged before the first look, has none.
     """
     judged = {text: dataset for text, dataset in found.items() if text in (deciding or found)}
-    values: dict[str, Any] = {
-        "seeds": min(dataset.sizes["seed"] for dataset in judged.values()),
-        "networks": ", ".join(f"{plain(text)} ({dataset.attrs['data']})" for text, dataset in judged.items()),
+    values: dict[Quantity, Any] = {
+        SEEDS: min(dataset.sizes["seed"] for dataset in judged.values()),
+        NETWORKS: ", ".join(f"{without_path(text)} ({dataset.attrs['data']})" for text, dataset in judged.items()),
     }
-    for name, quantity in quantities.items():
-        values[name] = [value for dataset in judged.values() for value in _of_trained(quantity, dataset)]
+    for quantity, reader in readers.items():
+        values[quantity] = [value for dataset in judged.values() for value in _of_trained(reader, dataset)]
     for text, dataset in found.items():
         if text not in judged:
-            values |= {f"{name}, {plain(text)}": _of_trained(of, dataset) for name, of in quantities.items()}
+            alone = without_path(text)
+            values |= {quantity.of(alone): _of_trained(reader, dataset) for quantity, reader in readers.items()}
     return values
 
 
-def _of_trained(quantity: Quantity, dataset: xarray.Dataset) -> list[float]:
-    values = numpy.asarray(quantity(dataset), dtype=float)
-    if EPOCH in dataset:
-        values = numpy.where((dataset[EPOCH] > 0).all("network"), values, numpy.nan)
+def _of_trained(reader: Reader, dataset: xarray.Dataset) -> list[float]:
+    values = numpy.asarray(reader(dataset), dtype=float)
+    if MEASURED_EPOCH in dataset:
+        values = numpy.where((dataset[MEASURED_EPOCH] > 0).all("network"), values, numpy.nan)
     return values.tolist()
 
 
-def plain(text: str) -> str:
+def without_path(text: str) -> str:
     """A subject without the path of its data."""
     return text.partition(":")[0]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.models.network import BlockNetwork
-from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, Subject
-from skipscope.papers.kit.bench import Bench
+from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, TwinSubject, without_path
+from skipscope.papers.kit import Bench
 from skipscope.training import accuracy
 from skipscope.training.networks import Trained
 
@@ -34,7 +34,7 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {  # accuracies in training a
 }
 
 
-def twins(bench: Bench, of: Subject) -> xarray.Dataset:
+def twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     """Accuracies (network, seed, rate), NaN for networks that diverged, and all of training at the best rate.
 
     reached_...: of the network that is measured: after `reached_epoch`, the last one unless all rates diverged.
@@ -42,7 +42,7 @@ def twins(bench: Bench, of: Subject) -> xarray.Dataset:
     return bench.shared(f"twins-{of.key(bench.device)}", partial(_trained_twins, bench, of))
 
 
-def _trained_twins(bench: Bench, of: Subject) -> xarray.Dataset:
+def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     import xarray
 
     rates = sorted({rate for title in of.models for rate in of.rates(title)}, reverse=True)
@@ -54,7 +54,7 @@ def _trained_twins(bench: Bench, of: Subject) -> xarray.Dataset:
     for row, title in enumerate(of.models):
         for column, seed in enumerate(of.seeds):
             here = row, column
-            found = {rate: of.trained(bench, title, seed, rate) for rate in of.rates(title)}
+            found = {rate: of.twin(title, rate).trained(bench, seed) for rate in of.rates(title)}
             for rate, network in found.items():
                 place = (*here, rates.index(rate))
                 status[place] = network.history.status
@@ -69,7 +69,7 @@ def _trained_twins(bench: Bench, of: Subject) -> xarray.Dataset:
             history = found[best].history.to_dataset()
             for name, values in along.items():
                 values[here][: history.sizes["epoch"]] = history[name].values
-    papers = PAPER.get(of.text.partition(":")[0], {})
+    papers = PAPER.get(without_path(of.text), {})
     return xarray.Dataset(
         {
             "train_accuracy": (("network", "seed", "rate"), accuracies["train"]),
@@ -109,10 +109,12 @@ def _best(found: Mapping[float, Trained], accuracies: Mapping[float, float], epo
     return farthest, last[farthest]
 
 
-def _at(of: Subject, device: str, found: Trained, title: str, seed: int, rate: float, epoch: int) -> BlockNetwork | Any:
+def _at(
+    of: TwinSubject, device: str, found: Trained, title: str, seed: int, rate: float, epoch: int
+) -> BlockNetwork | Any:
     """A network as it was after so many epochs, in evaluation mode."""
     if epoch == 0:
-        return of.network(title, seed, rate, device).initial().eval()
+        return of.twin(title, rate).network(seed, device).initial().eval()
     return found.model if epoch == of.epochs and not found.diverged else found.at(epoch)
 
 
@@ -120,7 +122,7 @@ def _at(of: Subject, device: str, found: Trained, title: str, seed: int, rate: f
 class Reached:
     """A network at its best rate."""
 
-    of: Subject
+    of: TwinSubject
     title: str
     seed: int
     rate: float
@@ -137,11 +139,11 @@ class Reached:
         return _at(self.of, self.device, self.trained, self.title, self.seed, self.rate, epoch)
 
 
-def reached(bench: Bench, of: Subject, title: str, seed: int, among: xarray.Dataset) -> Reached:
+def reached(bench: Bench, of: TwinSubject, title: str, seed: int, among: xarray.Dataset) -> Reached:
     """among: the subject's twins."""
     chosen = among.sel(network=title, seed=seed)
     rate, epoch = float(chosen["best_rate"]), int(chosen["reached_epoch"])
     if epoch < of.epochs:
         name = f"{of.models[title]}, seed {seed}"
         bench.note(f"{name}, diverged at all rates: it is measured after {epoch} of {of.epochs} epochs")
-    return Reached(of, title, seed, rate, epoch, of.trained(bench, title, seed, rate), bench.device)
+    return Reached(of, title, seed, rate, epoch, of.twin(title, rate).trained(bench, seed), bench.device)

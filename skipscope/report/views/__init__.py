@@ -2,7 +2,7 @@
 
 A dataset says what it is by its attribute `measure`. All datasets of one kind are shown together, so that networks
 stand side by side. Views of the core are listed here; papers register theirs (`skipscope.registration`). A dataset
-without a view is shown as a plain table. Datasets with the attribute `part` are pieces of others and are not shown.
+without a view is shown as a plain table. Datasets whose attribute `part` is "piece" are pieces of others and are not shown.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def sections_of(datasets: Mapping[str, xarray.Dataset]) -> list[Section]:
     ordered = sorted(datasets.items(), key=lambda item: -int(item[1].attrs.get("large", 0)))
     by_measure: dict[str, dict[str, xarray.Dataset]] = {}
     for name, data in ordered:
-        if "part" not in data.attrs:
+        if "measure" in data.attrs or "part" not in data.attrs:  # not a piece of another dataset
             by_measure.setdefault(str(data.attrs.get("measure", "")), {})[name] = data
     known = VIEWS if VIEWS.keys() >= by_measure.keys() else {**VIEWS, **registered_views()}
     measures = [*(measure for measure in known if measure in by_measure), *sorted(by_measure.keys() - known.keys())]

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from skipscope.papers.c.checks.commuting_weights import MEASURE
-from skipscope.papers.c.subjects import PLAIN, Subject, TwinSettings, subject
-from skipscope.papers.kit.bench import Bench
+from skipscope.papers.c.subjects import PLAIN, TwinSettings, TwinSubject, subject
+from skipscope.papers.kit import Bench
 from skipscope.training.evaluation import accuracy
 from skipscope.training.loop import train
 
@@ -32,6 +32,7 @@ MODELS = {  # options of the network: what it is
 ORTHOGONAL = "-orthogonal"  # which begin as those that are kept so
 KEPT = "weights kept orthogonal"
 JUDGED = ("", ORTHOGONAL)
+TITLES = (*MODELS.values(), KEPT)
 
 
 def plan(data: str, depth: int, *, networks: int, besides: int, **others: Any) -> TwinSettings:
@@ -62,7 +63,7 @@ def training(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
         of = subject(bench, settings, text)
         for row, rate in enumerate(settings.rates):
             for column, seed in enumerate(of.seeds):
-                values[place, row, column] = accuracy(of.trained(bench, PLAIN, seed, rate).model, of.data.train)
+                values[place, row, column] = accuracy(of.twin(PLAIN, rate).trained(bench, seed).model, of.data.train)
     return _accuracies(list(MODELS.values()), of, seeds, values, "training")
 
 
@@ -72,7 +73,7 @@ def kept(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
     values = numpy.full((1, len(settings.rates), len(of.seeds)), numpy.nan)
     for row, rate in enumerate(settings.rates):
         for column, seed in enumerate(of.seeds):
-            network = of.network(PLAIN, seed, rate, bench.device)
+            network = of.twin(PLAIN, rate).network(seed, bench.device)
             model = network.initial()
             for layer in [module for module in model.stage1.modules() if isinstance(module, nn.Linear)]:
                 parametrizations.orthogonal(layer, orthogonal_map="cayley")
@@ -83,7 +84,7 @@ def kept(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
 
 
 def _accuracies(
-    titles: list[str], of: Subject, seeds: Sequence[int], values: numpy.ndarray, part: str
+    titles: list[str], of: TwinSubject, seeds: Sequence[int], values: numpy.ndarray, part: str
 ) -> xarray.Dataset:
     import xarray
 

@@ -22,40 +22,77 @@ ours have batch norms, without which fully connected residual networks diverge a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy
 from scipy.stats import spearmanr
 
-from skipscope.errors import InputError
+from skipscope.constraints import Expectation, at_least
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.layer_conditions import layer_conditions, medians
 from skipscope.papers.c.subjects import (
     AS_IN_PAPER,
     FULL,
+    KNOWN,
     PATHS,
+    PLAIN,
     QUICK,
     RESIDUAL,
     SMOKE,
-    Subject,
     TwinSettings,
+    TwinSubject,
     gathered,
     subject,
     subjects,
 )
 from skipscope.papers.c.twins import twins
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
 
-MEASURE = "generalisation"
 FITTED = 0.99  # train accuracy from which on networks are compared
 COMPARED = 3  # networks from which on there is a rank correlation
+
+
+ACCURACY = {(what, title): Quantity(f"{what} accuracy, {title}") for what in ("train", "test") for title in KNOWN}
+GAIN = Quantity("test accuracy, ResNeXt - ResNet")
+RANK = Quantity("Spearman of cond of hidden states and test - train accuracy")
+FITTED_NETWORKS = Quantity("networks")
+WORST_FIT = Quantity("smallest train accuracy")
+P_VALUE = Quantity("p-value")
+LEFT_OUT = Quantity("networks that do not fit, left out")
+CONDITIONS = Quantity("median log10 cond of hidden states")
+GAPS = Quantity("test - train accuracy")
+
+C1 = Claim(
+    "C1",
+    "A very deep PlainNet does not train.",
+    "train accuracy at the best learning rate of a grid",
+    criteria=(ACCURACY["train", PLAIN].at_most(0.35),),
+    controls=(ACCURACY["train", RESIDUAL].at_least(0.95),),
+    seeds=3,
+)
+C2 = Claim(
+    "C2",
+    "ResNeXt is better than ResNet.",
+    "difference of test accuracies, seed by seed",
+    criteria=(GAIN.above(0.0),),
+    seeds=3,
+    presets=("full", "paper"),
+    note="The paper has 0.14 to 1.16 points: too little for small networks to show.",
+)
+C14 = Claim(
+    "C14",
+    "Better conditioned networks generalise better.",
+    "rank correlation of cond of hidden states with test minus train accuracy, across fully trained networks",
+    criteria=(RANK.at_most(-0.5),),
+    controls=(FITTED_NETWORKS.at_least(10.0), WORST_FIT.at_least(FITTED)),
+    note="The paper gives no test of it. Networks below a train accuracy of 0.99 are left out: the second control.",
+)
 
 
 @dataclass(frozen=True)
@@ -63,15 +100,14 @@ class AccuracySettings(TwinSettings):
     sweep: tuple[str, ...] = tuple(
         f"mnist-{depth}-connected{options}" for depth in (8, 20) for options in ("", "-n2", "-w2", "-scale10")
     )
-    sweep_networks: int = 2  # seeds
+    sweep_networks: Annotated[int, at_least(1)] = 2  # seeds
     sweep_epochs: int = 12
     sweep_rate: float = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sweep_networks < 1:
-            raise InputError(f"sweep_networks: expected at least 1, got {self.sweep_networks}")
-        assert not self.sweep or self.swept
+    def expectations(self) -> Iterator[Expectation]:
+        yield from super().expectations()
+        # The settings of the networks that are compared check themselves when they are made.
+        yield not self.sweep or bool(self.swept.subjects), "sweep: expected subjects, got none"
 
     @property
     def swept(self) -> TwinSettings:
@@ -102,8 +138,8 @@ def run(bench: Bench, settings: AccuracySettings) -> Evidence:
     return evidence(found, settings.deciding, fitted)
 
 
-def generalisation(bench: Bench, swept: list[Subject]) -> xarray.Dataset:
-    """Accuracies and the median log10 condition number of states between blocks, one entry a network."""
+def generalisation(bench: Bench, swept: list[TwinSubject]) -> xarray.Dataset:
+    """Accuracies and the median log10 condition number of states between blocks, one entry per network."""
     import xarray
 
     rows: dict[str, list[Any]] = {
@@ -119,7 +155,7 @@ def generalisation(bench: Bench, swept: list[Subject]) -> xarray.Dataset:
     return xarray.Dataset(
         {name: ("case", values) for name, values in rows.items()},
         attrs={
-            "measure": MEASURE,
+            "measure": "generalisation",
             "title": "Conditioning of hidden states and generalisation",
             "data": ", ".join(dict.fromkeys(of.data.name for of in swept)),
         },
@@ -128,25 +164,21 @@ def generalisation(bench: Bench, swept: list[Subject]) -> xarray.Dataset:
 
 def evidence(
     found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = (), fitted: xarray.Dataset | None = None
-) -> dict[str, dict[str, Any]]:
+) -> Evidence:
     titles = [str(title) for title in next(iter(found.values()))["network"].values]
-    claims = {
-        "C1": gathered(
-            found,
-            deciding,
-            {
-                **{f"train accuracy, {title}": partial(of_title, what="train", title=title) for title in titles},
-                **{f"test accuracy, {title}": partial(of_title, what="test", title=title) for title in titles},
-            },
-        )
+    accuracies = {
+        ACCURACY[what, title]: partial(of_title, what=what, title=title)
+        for what in ("train", "test")
+        for title in titles
     }
+    claims = {C1: gathered(found, deciding, accuracies)}
     if PATHS in titles and RESIDUAL in titles:
-        claims["C2"] = gathered(found, deciding, {"test accuracy, ResNeXt - ResNet": _gain})
-    return claims | ({} if fitted is None else {"C14": _generalising(fitted)})
+        claims[C2] = gathered(found, deciding, {GAIN: _gain})
+    return claims | ({} if fitted is None else {C14: _generalising(fitted)})
 
 
 def of_title(dataset: xarray.Dataset, what: str, title: str) -> numpy.ndarray:
-    """Accuracy in "train" or "test" of what a network reached at its best rate, one value a seed."""
+    """Accuracy in "train" or "test" of what a network reached at its best rate, one value per seed."""
     return dataset[f"reached_{what}_accuracy"].sel(network=title).values
 
 
@@ -154,19 +186,19 @@ def _gain(dataset: xarray.Dataset) -> numpy.ndarray:
     return of_title(dataset, "test", PATHS) - of_title(dataset, "test", RESIDUAL)
 
 
-def _generalising(fitted: xarray.Dataset) -> dict[str, Any]:
+def _generalising(fitted: xarray.Dataset) -> dict[Quantity, Any]:
     accurate = fitted.isel(case=fitted["train_accuracy"].values >= FITTED)
     gap = (accurate["test_accuracy"] - accurate["train_accuracy"]).values
     count = accurate.sizes["case"]
     rank, chance = spearmanr(accurate["condition"].values, gap) if count >= COMPARED else (None, None)
     return {
-        "Spearman of cond of hidden states and test - train accuracy": None if rank is None else float(rank),
-        "networks": count,
-        "smallest train accuracy": float(accurate["train_accuracy"].min()) if count else None,
-        "p-value": None if chance is None else float(chance),
-        "networks that do not fit, left out": fitted.sizes["case"] - count,
-        "median log10 cond of hidden states": accurate["condition"].values.tolist(),
-        "test - train accuracy": gap.tolist(),
+        RANK: None if rank is None else float(rank),
+        FITTED_NETWORKS: count,
+        WORST_FIT: float(accurate["train_accuracy"].min()) if count else None,
+        P_VALUE: None if chance is None else float(chance),
+        LEFT_OUT: fitted.sizes["case"] - count,
+        CONDITIONS: accurate["condition"].values.tolist(),
+        GAPS: gap.tolist(),
     }
 
 
@@ -194,5 +226,5 @@ STUDY = Study(
         "paper": "days of one GPU; ImageNet, of which --set subjects=imagenet-101:PATH names the folder, weeks",
     },
     run=run,
-    claims=decided_by("C.accuracy"),
+    claims=(C1, C2, C14),
 )

@@ -6,7 +6,7 @@
 The paper finds, on MNIST, a PlainNet at chance with larger condition numbers of weights and infinite ones of hidden
 states up to layer 80, and residual networks above 99 %.
 
-We expect the same as with fewer layers. It decides no claim of its own: its numbers are reported besides those of
+We expect the same as with fewer layers. It decides no claim of its own: its numbers are reported beside those of
 C.accuracy, C.weights and C.hidden, where these are in the same run. At the preset quick the networks are fully
 connected and have 120 layers.
 """
@@ -17,13 +17,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.layer_conditions import layer_conditions
 from skipscope.papers.c.studies import accuracy, hidden, weights
-from skipscope.papers.c.subjects import LARGE, LONG, PLAIN, RESIDUAL, SMOKE, TwinSettings, plain, subjects
+from skipscope.papers.c.subjects import (
+    LARGE,
+    LONG,
+    NETWORKS,
+    PLAIN,
+    RESIDUAL,
+    SMOKE,
+    TwinSettings,
+    subjects,
+    without_path,
+)
 from skipscope.papers.c.twins import twins
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
@@ -35,18 +43,19 @@ def run(bench: Bench, settings: TwinSettings) -> Evidence:
     return evidence(trained, {text: layer_conditions(bench, of) for text, of in chosen.items()})
 
 
-def evidence(trained: dict[str, xarray.Dataset], conditions: dict[str, xarray.Dataset]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def evidence(trained: dict[str, xarray.Dataset], conditions: dict[str, xarray.Dataset]) -> Evidence:
+    found: dict[Claim, dict[Quantity, Any]] = {}
     for text in trained:
         own, measured = {text: trained[text]}, {text: conditions[text]}
         for of_claims in (accuracy.evidence(own), weights.evidence(measured), hidden.evidence(measured)):
-            for claim, quantities in of_claims.items():
-                found[claim] = found.get(claim, {}) | _besides(quantities, plain(text))
+            for claim, values in of_claims.items():
+                found[claim] = found.get(claim, {}) | _reported(values, without_path(text))
     return found
 
 
-def _besides(quantities: Mapping[str, Any], text: str) -> dict[str, Any]:
-    return {f"{name}, {text}": value for name, value in quantities.items() if name not in ("seeds", "networks")}
+def _reported(values: Mapping[Quantity, Any], text: str) -> dict[Quantity, Any]:
+    """As quantities of this subject, which decide nothing."""
+    return {quantity.of(text): value for quantity, value in values.items() if quantity not in (SEEDS, NETWORKS)}
 
 
 STUDY = Study(
@@ -67,5 +76,4 @@ STUDY = Study(
         "paper": "a day of one GPU",
     },
     run=run,
-    claims=decided_by("C.deeper"),
 )

@@ -13,17 +13,16 @@ opposite of the paper's theory.
 A condition number is infinite where a unit or channel is exactly zero for the whole batch, or the smallest singular
 value is; so is it counted for C5. Logarithms take a numerically infinite number as it is, and an infinite one as
 numerical infinity, 1 / (eps of float64 times the largest dimension). States between blocks decide: they are the h of
-the paper's theory. All layers, those inside branches too, are reported besides.
+the paper's theory. All layers, those inside branches too, are also reported.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
 from skipscope.papers.c.subjects import (
     AS_IN_PAPER,
@@ -36,11 +35,42 @@ from skipscope.papers.c.subjects import (
     gathered,
     subjects,
 )
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
+
+
+SINGULAR = Quantity("share of layers with infinite cond of hidden states, PlainNet")
+RESIDUAL_SINGULAR = Quantity("layers after the first with infinite cond of hidden states, ResNet")
+INSIDE_TOO = {title: Quantity(f"share of layers, those inside branches too, {title}") for title in (PLAIN, RESIDUAL)}
+NUMERICALLY = Quantity("share of layers with numerically infinite cond or worse, PlainNet")
+FIRST = Quantity("first layer with infinite cond, PlainNet")
+LAST = Quantity("last layer with infinite cond, PlainNet")
+DEAD = {title: Quantity(f"units that are zero for the whole batch, a layer, {title}") for title in (PLAIN, RESIDUAL)}
+FALL = Quantity("log10 cond of hidden states, layer 1 / median of the rest, ResNet")
+AT_LAYER_1 = Quantity("log10 cond of hidden states, layer 1, ResNet")
+
+C5 = Claim(
+    "C5",
+    "The hidden states of PlainNet are singular in its early layers.",
+    "layers whose hidden states have a unit that is zero for the whole batch, or a smallest singular value of 0",
+    criteria=(SINGULAR.at_least(0.3),),
+    controls=(RESIDUAL_SINGULAR.exactly(0.0),),
+    seeds=3,
+    note=(
+        "Where these layers are is reported. In small networks it comes from units that die during training, "
+        "not from depth as in the paper's theory; and the figures (infinite early, finite late) have the "
+        "opposite order to that theory."
+    ),
+)
+C6 = Claim(
+    "C6",
+    "The condition number of ResNet's hidden states is high early and then falls.",
+    "cond of hidden states at layer 1 over the median of the other layers",
+    criteria=(FALL.at_least(2.0),),
+    seeds=3,
+)
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
@@ -48,41 +78,29 @@ def run(bench: Bench, settings: TwinSettings) -> Evidence:
     return evidence(found, settings.deciding)
 
 
-def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> Evidence:
     return {
-        "C5": gathered(
+        C5: gathered(
             found,
             deciding,
             {
-                "share of layers with infinite cond of hidden states, PlainNet": lambda data: _mean(
-                    infinite(data, PLAIN)
-                ),
-                "layers after the first with infinite cond of hidden states, ResNet": lambda data: infinite(
-                    data, RESIDUAL
-                )[:, 1:].sum(1),
-                "share of layers, those inside branches too, PlainNet": lambda data: _mean(
-                    infinite(data, PLAIN, inside=True)
-                ),
-                "share of layers, those inside branches too, ResNet": lambda data: _mean(
-                    infinite(data, RESIDUAL, inside=True)
-                ),
-                "share of layers with numerically infinite cond or worse, PlainNet": lambda data: _mean(
-                    infinite(data, PLAIN, numerically=True)
-                ),
-                "first layer with infinite cond, PlainNet": lambda data: _end(data, first=True),
-                "last layer with infinite cond, PlainNet": lambda data: _end(data, first=False),
-                "units that are zero for the whole batch, a layer, PlainNet": lambda data: dead(data, PLAIN),
-                "units that are zero for the whole batch, a layer, ResNet": lambda data: dead(data, RESIDUAL),
+                SINGULAR: lambda data: infinite(data, PLAIN).mean(1),
+                RESIDUAL_SINGULAR: lambda data: infinite(data, RESIDUAL)[:, 1:].sum(1),
+                INSIDE_TOO[PLAIN]: lambda data: infinite(data, PLAIN, inside=True).mean(1),
+                INSIDE_TOO[RESIDUAL]: lambda data: infinite(data, RESIDUAL, inside=True).mean(1),
+                NUMERICALLY: lambda data: infinite(data, PLAIN, numerically=True).mean(1),
+                FIRST: lambda data: _end(data, first=True),
+                LAST: lambda data: _end(data, first=False),
+                DEAD[PLAIN]: lambda data: dead(data, PLAIN),
+                DEAD[RESIDUAL]: lambda data: dead(data, RESIDUAL),
             },
         ),
-        "C6": gathered(
+        C6: gathered(
             found,
             deciding,
             {
-                "log10 cond of hidden states, layer 1 / median of the rest, ResNet": fall,
-                "log10 cond of hidden states, layer 1, ResNet": lambda data: (
-                    logarithms(data, "hidden").sel(network=RESIDUAL).isel(layer=0).values
-                ),
+                FALL: fall,
+                AT_LAYER_1: lambda data: logarithms(data, "hidden").sel(network=RESIDUAL).isel(layer=0).values,
             },
         ),
     }
@@ -104,10 +122,6 @@ def fall(dataset: xarray.Dataset) -> numpy.ndarray:
     """From the first state between blocks to the median of the others."""
     values = logarithms(dataset, "hidden").sel(network=RESIDUAL).isel(layer=between(dataset))
     return values.isel(layer=0).values - values.isel(layer=slice(1, None)).median("layer", skipna=False).values
-
-
-def _mean(rows: numpy.ndarray) -> numpy.ndarray:
-    return rows.mean(1)
 
 
 def _end(dataset: xarray.Dataset, *, first: bool) -> numpy.ndarray:
@@ -135,5 +149,5 @@ STUDY = Study(
         "paper": "as C.accuracy, whose networks it takes",
     },
     run=run,
-    claims=decided_by("C.hidden"),
+    claims=(C5, C6),
 )

@@ -13,8 +13,8 @@ units. Gradients have full rank before the training in all networks with norms a
 
 The first layer and the last but one are looked at before the training, along it and in the end, at the best learning
 rate; nothing is trained for it that C.accuracy and C.linear do not train, but for the networks without norms. The paper
-does not say whether its networks have norms: those with norms decide, as in all studies, and those without are reported
-besides, of fewer seeds; `--set forms=relu` leaves out all but the networks of C.accuracy. Where such a network diverges
+does not say whether its networks have norms: those with norms decide, as in all studies, and those without are also
+reported, of fewer seeds; `--set forms=relu` leaves out all but those of C.accuracy. Where such a network diverges
 at every rate, it is measured as it was last looked at. 99th percentiles are those of absolute values in the end. Ranks
 of back-propagated errors and of weight gradients are counted in float64, over their largest possible value, with the
 batch's own statistics in the norms.
@@ -25,17 +25,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy
 from torch import Tensor
 
-from skipscope.errors import InputError
+from skipscope.constraints import at_least, some_of
 from skipscope.measure import conditioning
 from skipscope.measure.layers import OUTPUT
 from skipscope.models.network import BlockNetwork
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.subjects import (
     FULL,
     LONG,
@@ -43,16 +42,15 @@ from skipscope.papers.c.subjects import (
     PLAIN,
     RESIDUAL,
     SMOKE,
-    Subject,
     TwinSettings,
+    TwinSubject,
     expect_titles,
     gathered,
-    plain,
     subject,
+    without_path,
 )
 from skipscope.papers.c.twins import Reached, reached, twins
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.training.trackers import WHAT, Tracker, distributions
 
 if TYPE_CHECKING:
@@ -66,20 +64,65 @@ SHARES = {"errors": "error_share", "weight gradients": "gradient_share"}
 BATCHES = 4  # that distributions are taken over, where there are as many
 
 
+SIZE = {
+    (what, place, form): Quantity(f"log10 p99 of {what}, PlainNet / ResNet, {place}, {form}")
+    for form in FORMS.values()
+    for what in WHAT
+    for place in PLACES
+}
+RANK_SHARE = {
+    (what, when, title, form): Quantity(f"rank share of {what} {when}, {title}{'' if form == 'ReLU' else f', {form}'}")
+    for form in FORMS.values()
+    for what in SHARES
+    for when in WHEN
+    for title in (PLAIN, RESIDUAL)
+}
+
+C8 = Claim(
+    "C8",
+    "Activations, weights and gradients of PlainNet blow up at layer 1 and are moderate at the last layer but one, "
+    "with ReLUs and with linear units.",
+    "99th percentile of absolute values, PlainNet over ResNet",
+    criteria=tuple(
+        criterion
+        for form in JUDGED
+        for what in WHAT
+        for criterion in (
+            SIZE[what, "layer 1", form].at_least(2.0),
+            SIZE[what, "last layer but one", form].within(-1.0, 1.0),
+        )
+    ),
+    seeds=3,
+    note="The paper does not say whether its networks have batch normalisation: measured with and without it.",
+)
+C15 = Claim(
+    "C15",
+    "Gradients are singular in PlainNet and not in residual networks.",
+    "rank over full rank of back-propagated errors and of weight gradients, median over layers",
+    criteria=tuple(
+        criterion
+        for what in SHARES
+        for when in WHEN
+        for criterion in (
+            RANK_SHARE[what, when, PLAIN, "ReLU"].at_most(0.5),
+            RANK_SHARE[what, when, RESIDUAL, "ReLU"].at_least(0.9),
+        )
+    ),
+    seeds=3,
+)
+
+
 @dataclass(frozen=True)
 class HistogramSettings(TwinSettings):
     linear_titles: tuple[str, ...] = (PLAIN, RESIDUAL)  # of networks with linear units
-    forms: tuple[str, ...] = tuple(FORMS)
-    rank_images: int = 1024  # at most so many of the images, for ranks: all layers' errors are in memory at once
+    forms: Annotated[tuple[str, ...], some_of(*FORMS)] = tuple(FORMS)
+    # At most so many of the images, for ranks: all layers' errors are in memory at once.
+    rank_images: Annotated[int, at_least(1)] = 1024
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unknown = [form for form in self.forms if form not in FORMS]
-        if unknown or not self.forms:
-            raise InputError(f"forms: expected some of {', '.join(FORMS)}, got {', '.join(unknown) or 'none'}")
-        object.__setattr__(self, "forms", tuple(form for form in FORMS if form in self.forms))  # the first ones decide
-        if self.rank_images < 1:
-            raise InputError(f"rank_images: expected at least 1, got {self.rank_images}")
+    @property
+    def ordered_forms(self) -> list[str]:
+        """The first ones decide, in whatever order they were given."""
+        return [form for form in FORMS if form in self.forms]
 
     def of_form(self, form: str) -> TwinSettings:
         """What is trained of a form."""
@@ -88,7 +131,7 @@ class HistogramSettings(TwinSettings):
         return TwinSettings(**{**shared, "titles": titles})
 
     def seeds_of(self, text: str, form: str) -> int:
-        """Of a subject in a form; networks without norms are reported besides."""
+        """Of a subject in a form; networks without norms are reported beside the others."""
         return self.besides if "nonorm" in form else self.seeds(text)
 
 
@@ -103,10 +146,10 @@ def run(bench: Bench, settings: HistogramSettings) -> Evidence:
         expect_titles(titles, PLAIN, RESIDUAL)
     sizes: dict[str, dict[str, xarray.Dataset]] = {}
     ranks: dict[str, dict[str, xarray.Dataset]] = {}
-    for form in settings.forms:
+    for form in settings.ordered_forms:
         for text in settings.subjects:
             of = subject(bench, settings.of_form(form), in_form(text, form), settings.seeds_of(text, form))
-            alone = "" if len(settings.subjects) == 1 else plain(text)
+            alone = "" if len(settings.subjects) == 1 else without_path(text)
             sizes.setdefault(FORMS[form], {})[text] = sizes_of(bench, of, FORMS[form], alone)
             name = f"ranks-{of.key(bench.device)}"
             ranks.setdefault(FORMS[form], {})[text] = bench.part(
@@ -115,7 +158,7 @@ def run(bench: Bench, settings: HistogramSettings) -> Evidence:
     return evidence(sizes, ranks, settings.deciding)
 
 
-def sizes_of(bench: Bench, of: Subject, form: str, subject_too: str) -> xarray.Dataset:
+def sizes_of(bench: Bench, of: TwinSubject, form: str, subject_too: str) -> xarray.Dataset:
     """99th percentiles (network, seed, what, layer) at the last look, from whole distributions, which are kept."""
     import xarray
 
@@ -138,7 +181,7 @@ def sizes_of(bench: Bench, of: Subject, form: str, subject_too: str) -> xarray.D
 
 
 def _distributions(
-    bench: Bench, of: Subject, title: str, seed: int, among: xarray.Dataset, shown: str
+    bench: Bench, of: TwinSubject, title: str, seed: int, among: xarray.Dataset, shown: str
 ) -> xarray.Dataset:
     """shown: the network's name in the report; empty for one that is not shown there."""
     network = reached(bench, of, title, seed, among)
@@ -154,7 +197,7 @@ def _distributions(
     return joined.assign_attrs(about, part="piece")
 
 
-def gradient_ranks(bench: Bench, of: Subject, most: int) -> xarray.Dataset:
+def gradient_ranks(bench: Bench, of: TwinSubject, most: int) -> xarray.Dataset:
     """Rank over full rank (network, seed, when, layer); NaN for networks that diverged before the first look."""
     import xarray
 
@@ -195,42 +238,38 @@ def evidence(
     sizes: Mapping[str, Mapping[str, xarray.Dataset]],
     ranks: Mapping[str, Mapping[str, xarray.Dataset]],
     deciding: tuple[str, ...] = (),
-) -> dict[str, dict[str, Any]]:
+) -> Evidence:
     """By form and subject."""
-    blown: dict[str, Any] = {}
+    blown: dict[Quantity, Any] = {}
     for form, found in sizes.items():
-        quantities = {
-            f"log10 p99 of {what}, PlainNet / ResNet, {place}, {form}": partial(ratio, what=what, place=place)
-            for what in WHAT
-            for place in PLACES
-        }
-        own = gathered(found, deciding, quantities)
+        readers = {SIZE[what, place, form]: partial(ratio, what=what, place=place) for what in WHAT for place in PLACES}
+        own = gathered(found, deciding, readers)
         if form in JUDGED and blown:
-            blown["seeds"] = min(own["seeds"], blown["seeds"])
-        blown |= {name: value for name, value in own.items() if name not in blown}
-    singular: dict[str, Any] = {}
+            blown[SEEDS] = min(own[SEEDS], blown[SEEDS])
+        blown |= {quantity: value for quantity, value in own.items() if quantity not in blown}
+    singular: dict[Quantity, Any] = {}
     for form, found in ranks.items():
-        suffix = "" if form == "ReLU" else f", {form}"
-        quantities = {
-            f"rank share of {what} {when}, {title}{suffix}": partial(share, name=name, when=when, title=title)
+        readers = {
+            RANK_SHARE[what, when, title, form]: partial(share, name=name, when=when, title=title)
             for what, name in SHARES.items()
             for when in WHEN
             for title in (PLAIN, RESIDUAL)
         }
-        own = gathered(found, deciding, quantities)
-        singular |= {name: value for name, value in own.items() if name not in singular}  # seeds of the first form
-    return {"C8": blown, "C15": singular}
+        own = gathered(found, deciding, readers)
+        # Seeds and networks of the first form.
+        singular |= {quantity: value for quantity, value in own.items() if quantity not in singular}
+    return {C8: blown, C15: singular}
 
 
 def ratio(dataset: xarray.Dataset, what: str, place: str) -> numpy.ndarray:
-    """log10 of PlainNet's 99th percentile over ResNet's, one value a seed."""
+    """log10 of PlainNet's 99th percentile over ResNet's, one value per seed."""
     values = dataset["p99"].sel(what=what, place=place)
     with numpy.errstate(divide="ignore", invalid="ignore"):
         return numpy.log10(values.sel(network=PLAIN).values / values.sel(network=RESIDUAL).values)
 
 
 def share(dataset: xarray.Dataset, name: str, when: str, title: str) -> numpy.ndarray:
-    """Median over layers, one value a seed."""
+    """Median over layers, one value per seed."""
     return dataset[name].sel(network=title, when=when).median("layer", skipna=False).values
 
 
@@ -254,5 +293,5 @@ STUDY = Study(
         "paper": "days of one GPU",
     },
     run=run,
-    claims=decided_by("C.histograms"),
+    claims=(C8, C15),
 )

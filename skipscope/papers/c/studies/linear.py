@@ -15,22 +15,34 @@ is 1 / (eps of float64 times the largest dimension of the state); an infinite co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy
 
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
-from skipscope.papers.c.studies.accuracy import of_title
-from skipscope.papers.c.studies.weights import difference
+from skipscope.papers.c.studies.accuracy import ACCURACY, of_title
+from skipscope.papers.c.studies.weights import WORSE, difference
 from skipscope.papers.c.subjects import LARGE, LONG, PLAIN, RESIDUAL, SMOKE, TwinSettings, gathered, subjects
 from skipscope.papers.c.twins import twins
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
+
+
+FIRST = Quantity("log10 cond / numerical infinity, first hidden states, PlainNet")
+LAST = Quantity("log10 cond of hidden states at the last block, PlainNet / ResNet")
+
+C7 = Claim(
+    "C7",
+    "With linear units the same order holds.",
+    "cond of PlainNet's first hidden states; cond of hidden states at the last block; cond of weights",
+    criteria=(FIRST.at_least(0.0), LAST.at_least(3.0), WORSE.above(0.0)),
+    seeds=3,
+    note="A small network shows the hidden states' ratio, and the weights in the other order.",
+)
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
@@ -41,25 +53,10 @@ def run(bench: Bench, settings: TwinSettings) -> Evidence:
 
 def evidence(
     found: dict[str, xarray.Dataset], trained: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()
-) -> dict[str, dict[str, Any]]:
-    measured = gathered(
-        found,
-        deciding,
-        {
-            "log10 cond / numerical infinity, first hidden states, PlainNet": first,
-            "log10 cond of hidden states at the last block, PlainNet / ResNet": last,
-            "median log10 cond of weights, PlainNet - ResNet": difference,
-        },
-    )
-    accuracies = gathered(
-        trained,
-        deciding,
-        {
-            "train accuracy, PlainNet": lambda data: of_title(data, "train", PLAIN),
-            "train accuracy, ResNet": lambda data: of_title(data, "train", RESIDUAL),
-        },
-    )
-    return {"C7": accuracies | measured}
+) -> Evidence:
+    measured = gathered(found, deciding, {FIRST: first, LAST: last, WORSE: difference})
+    accuracies = {ACCURACY["train", title]: partial(of_title, what="train", title=title) for title in (PLAIN, RESIDUAL)}
+    return {C7: gathered(trained, deciding, accuracies) | measured}
 
 
 def first(dataset: xarray.Dataset) -> numpy.ndarray:
@@ -90,5 +87,5 @@ STUDY = Study(
         "paper": "a day of one GPU",
     },
     run=run,
-    claims=decided_by("C.linear"),
+    claims=(C7,),
 )

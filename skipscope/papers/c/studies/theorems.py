@@ -13,31 +13,31 @@ all layers and a gap that does not close with depth. Not so approximation 16: it
 gain, and holds where the residual network itself collapses, or does nothing. What skips do is in the condition number,
 of products I + s W2 W1 as of those without: at He's scale it grows past what float64 can hold either way, and with any
 fixed s it grows exponentially with depth, slowly where s is small. Condition numbers are those of exact products, which
-float64 cannot compute; what it does compute is reported besides.
+float64 cannot compute; what it does compute is also reported.
 
 For proposition 3 we derive the exact largest ratio, 1 / (1 - cond eps), which is attained; with targets that the
 weights do not fit, it can be exceeded. Every PlainNet is trained as in C.accuracy, at each of a few learning rates, and
 the best one counts for its seed. Orthogonal weights have equal singular values; so have He weights whose singular
-values were made equal, which is the same distribution. Reported besides: linear units, no norms, and weights that are
+values were made equal, which is the same distribution. Also reported: linear units, no norms, and weights that are
 constrained to orthogonal matrices throughout training, the strictest regularisation towards equal singular values.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from skipscope.errors import InputError
+from skipscope.constraints import Constrained, Expectation, at_least, each, from_to, not_empty
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.checks import commuting_weights, equal_values, perturbed_inputs, random_weights
 from skipscope.papers.c.checks.commuting_weights import LED
 from skipscope.papers.c.checks.random_weights import TENTH
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.subjects import TwinSettings
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.runs.sweep import Task
 
 if TYPE_CHECKING:
     import xarray
@@ -46,35 +46,107 @@ LARGEST = 80  # width of random products
 HOLDS = 0.1  # an error of approximation 16 up to which it is said to hold
 
 
+COSINE = Quantity("cosine of last state and leading eigenvector")
+EIGENVALUE_RATIO = Quantity("largest eigenvalue ratio")
+PLAIN_SUM_ERROR = Quantity("relative error of the exact sum")
+APPROXIMATION_16 = Quantity("relative error of approximation 16")
+ERROR_BY_CASE = Quantity("median error relative to the state alone, by case")
+SUM_ERROR = Quantity("relative error of the exact sums")
+HOLDS_IN = Quantity("cases where it holds")
+APPROXIMATION_22 = Quantity("relative error of approximation 22, paths ordered and their sums not")
+UNITS = Quantity("units")
+HE_SCALE = Quantity("log10 cond / numerical infinity, He scale")
+WITHOUT_SKIPS = Quantity("log10 cond / numerical infinity, without skips")
+TENTH_OF_HE_SCALE = Quantity("log10 cond / numerical infinity, a tenth of He scale")
+IN_FLOAT64 = Quantity("log10 cond that float64 computes, He scale")
+BY_SCALE = Quantity("median log10 cond by scale")
+MOMENT_ERROR = Quantity("largest relative error of the moments at fixed c")
+SIDES = Quantity("largest of left / right side / (1 + 10 cond eps)")
+FIRST_ORDER = Quantity("largest ratio to first order")
+OVER_LARGEST = Quantity("largest ratio / (1 / (1 - cond eps))")
+RANDOM_CHANGES = Quantity("largest ratio, random changes")
+MISFIT = Quantity("largest ratio, targets that the weights do not fit")
+SINGULAR_DRAWS = Quantity("singular draws")
+DRAWS = Quantity("draws")
+SMALLEST = Quantity("smallest singular value")
+SINGULAR_SIGNS = Quantity("share of singular matrices of signs, by size")
+TRAINED = {network: Quantity(f"train accuracy, PlainNet, {network}") for network in equal_values.TITLES}
+
+C9 = Claim(
+    "C9",
+    "Theorem 1: a deep product of commuting weights collapses onto one direction.",
+    "cosine of the last state and the common leading eigenvector, 60 layers",
+    criteria=(COSINE.at_least(0.999),),
+    controls=(EIGENVALUE_RATIO.at_most(0.8),),
+    note="It takes commuting symmetric weights with the same leading direction in every layer.",
+)
+C10 = Claim(
+    "C10",
+    "Theorem 2: a residual network's last state is close to approximation 16.",
+    "relative error of the approximation in generic cases",
+    criteria=(APPROXIMATION_16.at_most(0.1),),
+    note=(
+        "A member is a case; the error is relative to the longer of state and approximation. The exact sum before "
+        "it holds; the approximation only where the residual network itself collapses or does nothing."
+    ),
+)
+C11 = Claim(
+    "C11",
+    "Skips keep the states of a deep linear network with random weights well conditioned.",
+    "log10 cond of the product of I + s W2 W1 against the branch's scale s",
+    criteria=(HE_SCALE.below(0.0),),
+    controls=(WITHOUT_SKIPS.at_least(0.0), TENTH_OF_HE_SCALE.below(0.0)),
+    note=(
+        "True for small branches only: with 110 units at He scale cond is about 1e100 with skips, 1e200 without; "
+        "float64 computes about 1e18 for both."
+    ),
+)
+C12 = Claim(
+    "C12",
+    "Proposition 3: the condition number of the inputs bounds how errors in them move the weights.",
+    "|dW| / |W| over cond(X) |dX| / |X|, to first order",
+    criteria=(SIDES.at_most(1.0),),
+    note="A statement about least squares, not about the generalisation of trained networks.",
+)
+C13 = Claim(
+    "C13",
+    "Proposition 1: random weights are almost never singular.",
+    "smallest singular value of 1000 draws",
+    criteria=(SINGULAR_DRAWS.exactly(0.0),),
+    controls=(DRAWS.at_least(1000.0),),
+)
+C16 = Claim(
+    "C16",
+    "A PlainNet whose weights have nearly equal singular values trains.",
+    "train accuracy from orthogonal and from He weights",
+    criteria=(TRAINED["orthogonal weights"].at_least(0.9),),
+    controls=(TRAINED["He weights"].at_most(0.35),),
+    seeds=3,
+    note="Weights that are regularised towards equal singular values are also reported.",
+)
+
+
 @dataclass(frozen=True)
-class TheoremsSettings:
-    draws: int = 20  # of eigenvalues, of products and of perturbations
-    size: int = 20  # n
-    layers: int = 60  # of networks with commuting weights
-    units: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 110)  # of products of random matrices
-    matrices: int = 1000  # of proposition 1, for each kind and size
+class TheoremsSettings(Constrained):
+    draws: Annotated[int, at_least(1)] = 20  # of eigenvalues, of products and of perturbations
+    size: Annotated[int, from_to(3, LARGEST)] = 20  # n; products of larger matrices take gigabytes
+    layers: Annotated[int, at_least(1)] = 60  # of networks with commuting weights
+    # Of products of random matrices.
+    units: Annotated[tuple[int, ...], not_empty, each(at_least(1))] = (1, 2, 5, 10, 20, 50, 110)
+    matrices: Annotated[int, at_least(1)] = 1000  # of proposition 1, for each kind and size
     data: str = "mnist"
     samples: int | None = 3000  # these, epochs, schedule and rates as in C.accuracy, which trains some of them too
     test_samples: int | None = 2000
     depth: int = 60  # of PlainNets that are trained
     epochs: int = 12
     schedule: str = "constant"
-    rates: tuple[float, ...] = (0.1, 0.01, 0.001)
-    networks: int = 3  # seeds of those that are judged
-    besides: int = 1  # seeds of the others
+    rates: Annotated[tuple[float, ...], not_empty] = (0.1, 0.01, 0.001)
+    networks: Annotated[int, at_least(1)] = 3  # seeds of those that are judged
+    besides: Annotated[int, at_least(1)] = 1  # seeds of the others
 
-    def __post_init__(self) -> None:
-        for key in ("draws", "layers", "matrices", "networks", "besides"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
-        if self.size > LARGEST:
-            raise InputError(f"size: expected at most {LARGEST}, whose products take gigabytes, got {self.size}")
-        if self.size < 3 or not self.units or min(self.units) < 1 or not self.rates:
-            raise InputError(
-                f"expected a size of at least 3, numbers of units of at least 1 and a learning rate, "
-                f"got {self.size}, {self.units} and {self.rates}"
-            )
-        assert self.plan  # which says what is wrong with the numbers of the training
+    def expectations(self) -> Iterator[Expectation]:
+        # The settings of the training check themselves when they are made.
+        yield bool(self.plan.subjects), "expected networks to train, got none"
 
     @property
     def plan(self) -> TwinSettings:
@@ -99,7 +171,8 @@ def run(bench: Bench, settings: TheoremsSettings) -> Evidence:
         "training": partial(equal_values.training, bench, settings.plan),
         "kept": partial(equal_values.kept, bench, settings.plan),
     }
-    return evidence(**{name: bench.part(name, compute) for name, compute in parts.items()})
+    found = bench.sweep([Task(name, compute) for name, compute in parts.items()])
+    return evidence(**dict(zip(parts, found, strict=True)))
 
 
 def evidence(
@@ -116,99 +189,93 @@ def evidence(
     ranks: xarray.Dataset,
     training: xarray.Dataset,
     kept: xarray.Dataset,
-) -> dict[str, dict[str, Any]]:
+) -> Evidence:
     """`powers` and `ranks` are shown alone."""
     last = collapse["cosine"].isel(layer=-1)
     return {
-        "C9": {
-            "cosine of last state and leading eigenvector": last.sel(case=LED).values.tolist(),
-            "largest eigenvalue ratio": float(collapse["ratio"].sel(case=LED).max()),
-            "relative error of the exact sum": float(sums["error"].values[sums["kind"].values == "PlainNet"].max()),
+        C9: {
+            COSINE: last.sel(case=LED).values.tolist(),
+            EIGENVALUE_RATIO: float(collapse["ratio"].sel(case=LED).max()),
+            PLAIN_SUM_ERROR: float(sums["error"].values[sums["kind"].values == "PlainNet"].max()),
             **{
-                f"median cosine, {case}": float(last.sel(case=case).median())
+                Quantity(f"median cosine, {case}"): float(last.sel(case=case).median())
                 for case in collapse["case"].values
                 if case != LED
             },
         },
-        "C10": _approximated(sums, approximation, paths),
-        "C11": _conditioned(products, moments),
-        "C12": _moved(perturbations),
-        "C13": _never_singular(singularity),
-        "C16": _trained(training, kept),
+        C10: _approximated(sums, approximation, paths),
+        C11: _conditioned(products, moments),
+        C12: _moved(perturbations),
+        C13: _never_singular(singularity),
+        C16: _trained(training, kept),
     }
 
 
-def _approximated(sums: xarray.Dataset, approximation: xarray.Dataset, paths: xarray.Dataset) -> dict[str, Any]:
+def _approximated(sums: xarray.Dataset, approximation: xarray.Dataset, paths: xarray.Dataset) -> dict[Quantity, Any]:
     holds = approximation.isel(case=approximation["bounded"].values <= HOLDS)
     unordered = paths.isel(case=paths["ratio_of_sums"].values > 1)
     return {
-        "relative error of approximation 16": approximation["bounded"].values.tolist(),
-        "median error relative to the state alone, by case": approximation["error"].values.tolist(),
-        "relative error of the exact sums": float(sums["error"].values[sums["kind"].values != "PlainNet"].max()),
-        "cases where it holds": [
+        APPROXIMATION_16: approximation["bounded"].values.tolist(),
+        ERROR_BY_CASE: approximation["error"].values.tolist(),
+        SUM_ERROR: float(sums["error"].values[sums["kind"].values != "PlainNet"].max()),
+        HOLDS_IN: [
             f"{signs}, {scale:g}: cosine {cosine:.3f}, log10 cond {cond:.2g}"
             for signs, scale, cosine, cond in zip(
                 *(holds[key].values for key in ("signs", "scale", "cosine", "log10_condition")), strict=True
             )
         ],
-        "relative error of approximation 22, paths ordered and their sums not": float(unordered["bounded"].median()),
+        APPROXIMATION_22: float(unordered["bounded"].median()),
     }
 
 
-def _conditioned(products: xarray.Dataset, moments: xarray.Dataset) -> dict[str, Any]:
+def _conditioned(products: xarray.Dataset, moments: xarray.Dataset) -> dict[Quantity, Any]:
     last = products.isel(units=-1)
     infinity = float(products.attrs["numerical_infinity"])
     skips = last["log10_condition"]
     return {
-        "units": int(last["units"]),
-        "log10 cond / numerical infinity, He scale": (skips.sel(scale=1.0) - infinity).values.tolist(),
-        "log10 cond / numerical infinity, without skips": (last["log10_condition_plain"] - infinity).values.tolist(),
-        "log10 cond / numerical infinity, a tenth of He scale": (skips.sel(scale=TENTH) - infinity).values.tolist(),
-        "log10 cond that float64 computes, He scale": float(last["float64"].sel(scale=1.0).median()),
-        "median log10 cond by scale": {
-            f"{scale:g}": float(skips.sel(scale=scale).median()) for scale in products["scale"].values
-        },
-        "largest relative error of the moments at fixed c": float(
-            abs(moments["measured"] / moments["formula"] - 1).max()
-        ),
+        UNITS: int(last["units"]),
+        HE_SCALE: (skips.sel(scale=1.0) - infinity).values.tolist(),
+        WITHOUT_SKIPS: (last["log10_condition_plain"] - infinity).values.tolist(),
+        TENTH_OF_HE_SCALE: (skips.sel(scale=TENTH) - infinity).values.tolist(),
+        IN_FLOAT64: float(last["float64"].sel(scale=1.0).median()),
+        BY_SCALE: {f"{scale:g}": float(skips.sel(scale=scale).median()) for scale in products["scale"].values},
+        MOMENT_ERROR: float(abs(moments["measured"] / moments["formula"] - 1).max()),
     }
 
 
-def _moved(perturbations: xarray.Dataset) -> dict[str, Any]:
+def _moved(perturbations: xarray.Dataset) -> dict[Quantity, Any]:
     fits = perturbations.isel(case=perturbations["kind"].values != "residual")
     allowed = 1 + 10 * fits["condition"] * fits["size"]
     random = perturbations.isel(case=perturbations["kind"].values == "random")
     return {
-        "largest of left / right side / (1 + 10 cond eps)": float((fits["ratio"] / allowed).max()),
-        "largest ratio to first order": float(fits["first_order"].max()),
-        "largest ratio / (1 / (1 - cond eps))": float((fits["ratio"] / fits["largest"]).max()),
-        "largest ratio, random changes": float(random["ratio"].max()),
-        "largest ratio, targets that the weights do not fit": float(
-            perturbations["ratio"].values[perturbations["kind"].values == "residual"].max()
-        ),
+        SIDES: float((fits["ratio"] / allowed).max()),
+        FIRST_ORDER: float(fits["first_order"].max()),
+        OVER_LARGEST: float((fits["ratio"] / fits["largest"]).max()),
+        RANDOM_CHANGES: float(random["ratio"].max()),
+        MISFIT: float(perturbations["ratio"].values[perturbations["kind"].values == "residual"].max()),
     }
 
 
-def _never_singular(singularity: xarray.Dataset) -> dict[str, Any]:
+def _never_singular(singularity: xarray.Dataset) -> dict[Quantity, Any]:
     continuous = singularity.isel(case=singularity["entries"].values != "signs")
     signs = singularity.isel(case=singularity["entries"].values == "signs")
     return {
-        "singular draws": int(continuous["singular"].sum()),
-        "draws": int(continuous["draws"].sum()),
-        "smallest singular value": float(continuous["smallest"].min()),
-        "share of singular matrices of signs, by size": {
+        SINGULAR_DRAWS: int(continuous["singular"].sum()),
+        DRAWS: int(continuous["draws"].sum()),
+        SMALLEST: float(continuous["smallest"].min()),
+        SINGULAR_SIGNS: {
             str(int(size)): float(share)
             for size, share in zip(signs["size"].values, (signs["singular"] / signs["draws"]).values, strict=True)
         },
     }
 
 
-def _trained(training: xarray.Dataset, kept: xarray.Dataset) -> dict[str, Any]:
-    found: dict[str, Any] = {"seeds": int(training.attrs["networks"])}
+def _trained(training: xarray.Dataset, kept: xarray.Dataset) -> dict[Quantity, Any]:
+    found: dict[Quantity, Any] = {SEEDS: int(training.attrs["networks"])}
     for data in (training, kept):
         best = data["train_accuracy"].max("rate")
         for network in data["network"].values:
-            found[f"train accuracy, PlainNet, {network}"] = best.sel(network=network).dropna("seed").values.tolist()
+            found[TRAINED[str(network)]] = best.sel(network=network).dropna("seed").values.tolist()
     return found
 
 
@@ -251,5 +318,5 @@ STUDY = Study(
         "paper": "as full, with the paper's 110 layers: more than 10 minutes on one GPU",
     },
     run=run,
-    claims=decided_by("C.theorems"),
+    claims=(C9, C10, C11, C12, C13, C16),
 )

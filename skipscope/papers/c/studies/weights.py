@@ -16,13 +16,12 @@ condition number over the modes. Weights on shortcuts are left out, so that Plai
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 from scipy.stats import spearmanr
 
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.claims import decided_by
 from skipscope.papers.c.layer_conditions import layer_conditions, logarithms, medians
 from skipscope.papers.c.subjects import (
     AS_IN_PAPER,
@@ -35,11 +34,32 @@ from skipscope.papers.c.subjects import (
     gathered,
     subjects,
 )
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
+
+
+WORSE = Quantity("median log10 cond of weights, PlainNet - ResNet")
+OF_TITLE = {title: Quantity(f"median log10 cond of weights, {title}") for title in (PLAIN, RESIDUAL)}
+GROWTH = Quantity("Spearman of layer and cond of weights, PlainNet")
+RESIDUAL_GROWTH = Quantity("|Spearman of layer and cond of weights|, ResNet")
+
+C3 = Claim(
+    "C3",
+    "The weights of PlainNet are worse conditioned.",
+    "median log10 cond over layers, same shapes and same reduction",
+    criteria=(WORSE.at_least(0.5),),
+    seeds=3,
+)
+C4 = Claim(
+    "C4",
+    "The condition number of PlainNet's weights grows with depth.",
+    "rank correlation of layer and cond of its weight",
+    criteria=(GROWTH.at_least(0.5),),
+    controls=(RESIDUAL_GROWTH.below(0.3),),
+    seeds=3,
+)
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
@@ -47,25 +67,16 @@ def run(bench: Bench, settings: TwinSettings) -> Evidence:
     return evidence(found, settings.deciding)
 
 
-def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> Evidence:
+    medians_of = {OF_TITLE[title]: partial(medians, what="weight", title=title) for title in OF_TITLE}
     return {
-        "C3": gathered(
+        C3: gathered(found, deciding, {WORSE: difference, **medians_of}),
+        C4: gathered(
             found,
             deciding,
             {
-                "median log10 cond of weights, PlainNet - ResNet": difference,
-                **{
-                    f"median log10 cond of weights, {title}": partial(medians, what="weight", title=title)
-                    for title in (PLAIN, RESIDUAL)
-                },
-            },
-        ),
-        "C4": gathered(
-            found,
-            deciding,
-            {
-                "Spearman of layer and cond of weights, PlainNet": lambda data: growth(data, PLAIN),
-                "|Spearman of layer and cond of weights|, ResNet": lambda data: abs(growth(data, RESIDUAL)),
+                GROWTH: lambda data: growth(data, PLAIN),
+                RESIDUAL_GROWTH: lambda data: abs(growth(data, RESIDUAL)),
             },
         ),
     }
@@ -76,7 +87,7 @@ def difference(dataset: xarray.Dataset) -> numpy.ndarray:
 
 
 def growth(dataset: xarray.Dataset, title: str) -> numpy.ndarray:
-    """Rank correlation of layer and condition number, one value a seed."""
+    """Rank correlation of layer and condition number, one value per seed."""
     rows = logarithms(dataset, "weight").sel(network=title).transpose("seed", "layer").values
     return numpy.array([spearmanr(range(len(row)), row)[0] for row in rows])
 
@@ -99,5 +110,5 @@ STUDY = Study(
         "paper": "as C.accuracy, whose networks it takes",
     },
     run=run,
-    claims=decided_by("C.weights"),
+    claims=(C3, C4),
 )

@@ -14,10 +14,10 @@ from skipscope.papers.c.figures.layer_conditions import (
     rank_shares,
     weight_conditions,
 )
-from skipscope.papers.c.views.twins import by_title, drawn, mean_and_spread, options_of, sentence_case
+from skipscope.papers.c.views.twins import by_title, drawn, has_linear_units, mean_and_spread, sentence_case
 from skipscope.report.figures.style import names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted
+from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
 
 if TYPE_CHECKING:
     import xarray
@@ -66,7 +66,7 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     names = dict(zip(cases, datasets, strict=True))
     shown, figures = drawn(cases), {}
     for title, data in shown.items():
-        linear = "linear" in options_of(names[title])
+        linear = has_linear_units(data)
         words = {
             "title": sentence_case(title),
             "reduction": str(data.attrs["reduction"]),
@@ -75,12 +75,10 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         weights = WEIGHTS.format(figure="figure 12" if linear else "figures 7, 8 and 10", **words)
         found, order = LINEAR if linear else RELU
         states = HIDDEN.format(figure="figure 13" if linear else "figures 9 and 11", found=found, order=order, **words)
-        figures[f"{names[title]}-weights"] = Picture(
-            weights, weight_conditions(data), ("C.linear" if linear else "C.weights",)
-        )
-        figures[f"{names[title]}-hidden"] = Picture(
-            states, hidden_conditions(data), ("C.linear" if linear else "C.hidden",)
-        )
+        studies = made_by(data)
+        of_weights, of_states = (tuple(id for id in studies if id != other) for other in ("C.hidden", "C.weights"))
+        figures[f"{names[title]}-weights"] = Picture(weights, weight_conditions(data), of_weights)
+        figures[f"{names[title]}-hidden"] = Picture(states, hidden_conditions(data), of_states)
     sentences = [_sentence(title, data) for title, data in list(shown.items())[:SPOKEN_OF]]
     return View([_weights(cases), _hidden(cases)], figures, sentences)
 
@@ -89,9 +87,7 @@ def gradient_ranks_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = by_title(datasets)
     names = dict(zip(cases, datasets, strict=True))
     figures = {
-        f"{names[title]}-shares": Picture(
-            RANKS.format(title=sentence_case(title)), rank_shares(data), ("C.histograms",)
-        )
+        f"{names[title]}-shares": Picture(RANKS.format(title=sentence_case(title)), rank_shares(data), made_by(data))
         for title, data in cases.items()
     }
     rows = []

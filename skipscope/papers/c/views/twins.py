@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,12 +12,11 @@ import numpy
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
 from skipscope.report.figures.style import names_of
 from skipscope.report.table import Table, number, with_error
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted
+from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
 
 if TYPE_CHECKING:
     import xarray
 
-SUBJECT = re.compile(r".*?-\d+((?:-[a-z]+\d*)*)-[0-9a-f]{8}")  # a dataset's name: options of the networks
 ACCURACIES = (
     "Accuracies after training, each network and seed at the learning rate that is the best for it: a point a seed, "
     "open stars the paper's (Oyedotun et al., tables 1 to 4, section 6.3), grey bars chance. The paper finds PlainNets "
@@ -66,19 +64,19 @@ def twins_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = by_title(datasets)
     names = dict(zip(cases, datasets, strict=True))
     shown = drawn(cases)
-    groups: dict[str, dict[str, xarray.Dataset]] = {}
+    groups: dict[tuple[str, ...], dict[str, xarray.Dataset]] = {}
     for title, data in shown.items():
-        groups.setdefault(_study(names[title], data), {})[title] = data
+        groups.setdefault(made_by(data), {})[title] = data
     figures = {}
-    for study, group in groups.items():
+    for studies, group in groups.items():
         lost = any(bool(at_best(data, "train").isnull().any()) for data in group.values())
         caption = ACCURACIES.format(lost=LOST if lost else "")
-        figures[f"{study}-accuracies"] = Picture(caption, twin_accuracies(group), (f"C.{study}",))
+        first = names[next(iter(group))]
+        figures[f"{first}-accuracies"] = Picture(caption, twin_accuracies(group), studies)
     for title, data in shown.items():
         words = {"title": sentence_case(title), "epochs": counted(int(data.attrs["epochs"]), "epoch")}
         caption = CURVES.format(batch=data.attrs["batch"], **words)
-        study = _study(names[title], data)
-        figures[f"{names[title]}-curves"] = Picture(caption, twin_curves(data), (f"C.{study}",))
+        figures[f"{names[title]}-curves"] = Picture(caption, twin_curves(data), made_by(data))
     tables = [_accuracies(cases), *(_rates(title, data) for title, data in shown.items())]
     return View(tables, figures, [_sentence(title, data) for title, data in list(shown.items())[:SPOKEN_OF]])
 
@@ -89,7 +87,7 @@ def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     figures, tables = {}, []
     for name, data in datasets.items():
         caption = GENERALISATION.format(data=data.attrs["data"])
-        figures[name] = Picture(caption, generalisation(data, FITTED), ("C.accuracy",))
+        figures[name] = Picture(caption, generalisation(data, FITTED), made_by(data))
         rows = []
         for case in range(data.sizes["case"]):
             here = data.isel(case=case)
@@ -127,10 +125,9 @@ def by_title(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset
     return {titles[name]: data for name, data in datasets.items()}
 
 
-def options_of(name: str) -> list[str]:
-    """Of the networks that a dataset is about, by its name: twins-mnist-60-connected-linear-0123abcd."""
-    found = SUBJECT.fullmatch(name)
-    return found[1].split("-")[1:] if found else []
+def has_linear_units(data: xarray.Dataset) -> bool:
+    """Whether the networks have no ReLUs; datasets of other networks say nothing."""
+    return "linear" in str(data.attrs.get("options", "")).split(", ")
 
 
 def drawn(cases: Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
@@ -140,14 +137,6 @@ def drawn(cases: Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
 
 def sentence_case(title: str) -> str:
     return title[:1].upper() + title[1:]
-
-
-def _study(name: str, data: xarray.Dataset) -> str:
-    """Whose claims a case is about."""
-    if any("DiracNet" in network for network in names_of(data, "network")):
-        return "dirac"
-    options = options_of(name)
-    return "histograms" if "nonorm" in options else "linear" if "linear" in options else "accuracy"
 
 
 # -- numbers and words
