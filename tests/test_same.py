@@ -125,9 +125,9 @@ def test_the_declared_changes_are_accepted_and_counted(tmp_path: Path) -> None:
         ({"stage": (0, 0, 1)}, "| stage | values (a declared change)"),  # not made
         ({"stage": (1, 1, 3)}, "| stage | values (a declared change)"),  # a wrong shift
         ({"span": "stage 0"}, "| unit | values (a declared change)"),
-        ({"study": None}, "| attribute | study (a declared change): got None"),
-        ({"study": "A.alignment"}, "| attribute | study (a declared change): got 'A.alignment'"),
-        ({"study": "D"}, "| attribute | study (a declared change): got 'D'"),
+        ({"study": None}, "| attribute | study (a declared change): missing in NEW"),
+        ({"study": "A.alignment"}, "| attribute | study: only in NEW: A.alignment"),
+        ({"study": "D"}, "| attribute | study: only in NEW: D"),
     ],
 )
 def test_a_declared_change_that_is_not_as_declared_is_refused(
