@@ -7,9 +7,8 @@ from pathlib import Path
 
 import xarray
 
-from skipscope.papers.kit.catalogue import CLAIMS
 from skipscope.runs import RunFolder
-from tests.report.synthetic import noise_data, spectra_data, stability_data
+from tests.report.synthetic import decision, noise_data, spectra_data, stability_data
 
 ADDRESS = "https://attacker.invalid"
 CODE = "window.harmed=1"
@@ -32,14 +31,13 @@ def renamed(data: xarray.Dataset) -> xarray.Dataset:
 
 def hostile(path: Path) -> Path:
     network = NAMES[0]
-    claim = next(claim for claim in CLAIMS if claim.id == "D4")
-    decision = claim.decide({NAMES[1]: NAMES[2]}, "quick", reason=NAMES[3])
     with RunFolder(path, NAMES[1], parameters={NAMES[2]: NAMES[1]}, preset=NAMES[0], device=NAMES[4]) as run:
         run.write_dataset("spectra", renamed(spectra_data(units=7, network=network)))
         run.write_dataset(FILE, renamed(spectra_data(units=7, network=network)))
         run.write_dataset("perturbations", renamed(stability_data(units=8, network=network)))
         run.write_dataset("noise", renamed(noise_data()).assign_attrs(network=NAMES[3]))
-        run.write_claims([dataclasses.replace(decision, claim=NAMES[1], paper=NAMES[4], expected=NAMES[0])])
+        claim = dataclasses.replace(decision(reason=NAMES[3]), claim=NAMES[1], paper=NAMES[4], expected=NAMES[0])
+        run.write_claims([dataclasses.replace(claim, measured={NAMES[1]: NAMES[2]})])
         for name in NAMES:
             run.note(name)
     return path

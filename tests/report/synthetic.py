@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy
 import xarray
 
+from skipscope.runs.decisions import Decision
+
 KINDS = ["adversarial", "random"]
 
 
@@ -69,7 +71,11 @@ def scaling_data(*, units: int = 2, samples: int = 2, length: int = 30, network:
             "generic": (place, numpy.ones(size.shape)),
             "correlation": (place, random.uniform(0.5, 1, size.shape)),
         },
-        {"alpha": alphas, "unit": [f"stage{k + 1}.0" for k in range(units)], "stage": ("unit", list(range(1, units + 1)))},
+        {
+            "alpha": alphas,
+            "unit": [f"stage{k + 1}.0" for k in range(units)],
+            "stage": ("unit", list(range(1, units + 1))),
+        },
         {"measure": "scaling", "network": network},
     )
 
@@ -132,4 +138,20 @@ def spectra_data(*, units: int = 6, samples: int = 2, length: int = 40, network:
             "skip": ("unit", ["identity"] * (units + 1)),
         },
         {"measure": "spectra", "network": network},
+    )
+
+
+def decision(study: str = "D.spectra", reason: str = "<too few> networks") -> Decision:
+    """A claim that a study did not decide."""
+    return Decision(
+        "D4",
+        "Authors, a paper",
+        "values are near 1",
+        "a share",
+        "at least 0.5",
+        {},
+        "inconclusive",
+        "quick",
+        reason,
+        study=study,
     )

@@ -16,7 +16,7 @@ from skipscope.report.views import views
 def test_every_eigenvalue_is_there(mode: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    data = curvature(model, nn.MSELoss(), (torch.randn(20, 3), torch.randn(20, 2)), mode=mode, k=3, steps=8)
+    data = curvature(model, nn.MSELoss(), (torch.randn(20, 3), torch.randn(20, 2)), route=mode, k=3, steps=8)
     figure = hessian(data)
     shown = numpy.concatenate([trace.y for trace in figure.data[:2]])
     assert sorted(shown) == pytest.approx(sorted(numpy.abs(data["value"].values)))

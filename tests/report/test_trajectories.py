@@ -10,7 +10,7 @@ import xarray
 
 from skipscope.report.figures import collapse, steps, straightness, trajectories
 from skipscope.report.figures.trajectories import SHOWN_PATHS, stages_with_steps
-from skipscope.report.views import views_by_measure
+from skipscope.report.views import sections_of
 from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.trajectories import trajectories_view
 
@@ -185,4 +185,4 @@ def test_features_without_a_number() -> None:
 
 
 def test_both_have_a_place_in_the_report() -> None:
-    assert list(views_by_measure({"c": layers(), "t": paths()})) == ["trajectories", "collapse"]
+    assert [section.measure for section in sections_of({"c": layers(), "t": paths()})] == ["trajectories", "collapse"]

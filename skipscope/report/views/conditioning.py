@@ -48,10 +48,7 @@ def conditioning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     figures = {}
     for group in _alike(datasets):
         networks, first = named(group), next(iter(group))
-        suffix = "" if first.split("-")[-1] == "conditioning" else "-conditioning"
-        figures[f"{first}{suffix}"] = Picture(
-            FIGURE.format(title=_title("Condition numbers", group)), conditioning(networks)
-        )
+        figures[first] = Picture(FIGURE.format(title=_title("Condition numbers", group)), conditioning(networks))
         if any("bound" in data for data in group.values()):
             caption = RANKS.format(title=_title("Ranks of errors and gradients", group))
             figures[f"{first}-ranks"] = Picture(caption, gradient_ranks(networks))

@@ -17,7 +17,7 @@ from skipscope.papers.a.figures.emergence import (
     values_by_case,
 )
 from skipscope.papers.a.views.emergence import COLUMNS, collapse_along_view, emergence_view
-from skipscope.report.views import views_by_measure
+from skipscope.report.views import sections_of
 
 EPOCHS = (0, 5, 15, 38, 100, 175, 250)
 
@@ -66,6 +66,7 @@ def a_case(
         {
             "measure": "emergence",
             "title": title or f"{network.partition('-')[0]} on {data}",
+            "changed": int(bool(title)),
             "network": network,
             "data": data,
             "classes": classes,
@@ -269,5 +270,8 @@ def test_collapse_along_training_is_shown() -> None:
 
 
 def test_datasets_are_found_by_their_kind() -> None:
-    pieces = {"piece": a_case().assign_attrs(measure="")}
-    assert list(views_by_measure({"a": a_case(), "b": along(), **pieces})) == ["emergence", "collapse_along"]
+    pieces = {"piece": along().drop_attrs().assign_attrs(part="piece")}
+    assert [section.measure for section in sections_of({"a": a_case(), "b": along(), **pieces})] == [
+        "emergence",
+        "collapse_along",
+    ]

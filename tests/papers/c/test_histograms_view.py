@@ -14,7 +14,7 @@ from skipscope.data.dataset import Images
 from skipscope.errors import InputError
 from skipscope.papers.c.figures.histograms import EMPTIEST, ROWS, _Axis, distributions
 from skipscope.papers.c.views.histograms import histograms_view
-from skipscope.report.views import views_by_measure
+from skipscope.report.views import sections_of
 from skipscope.training import History, trackers
 from tests import seeded
 
@@ -119,6 +119,7 @@ def test_a_quantity_that_was_not_tracked() -> None:
 
 def test_the_view_compares_networks() -> None:
     cases = {"histograms-a": looks("plain", (1.0, 1e3, 1e6)), "histograms-b": looks("residual", spoiled=True)}
+    cases = {name: data.assign_attrs(study="C.histograms") for name, data in cases.items()}
     view = histograms_view(cases)
     assert list(view.figures) == ["activations", "weights", "gradients"]
     assert all(picture.studies == ("C.histograms",) for picture in view.figures.values())
@@ -149,4 +150,4 @@ def test_many_networks_are_in_several_figures() -> None:
 
 
 def test_it_has_a_place_in_the_report() -> None:
-    assert list(views_by_measure({"a": looks("a net")})) == ["distributions"]
+    assert [section.measure for section in sections_of({"a": looks("a net")})] == ["distributions"]

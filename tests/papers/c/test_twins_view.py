@@ -11,11 +11,11 @@ import xarray
 
 from skipscope.papers.c.figures.layer_conditions import hidden_conditions, rank_shares, weight_conditions
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, places, twin_accuracies, twin_curves
+from skipscope.papers.c.views import VIEWS
 from skipscope.papers.c.views.layer_conditions import gradient_ranks_view, layer_conditions_view
-from skipscope.papers.c.views.twins import by_title, drift_view, generalisation_view, options_of, twins_view
+from skipscope.papers.c.views.twins import by_title, drift_view, generalisation_view, has_linear_units, twins_view
 from skipscope.report.figures.style import COLOURS
 from skipscope.report.run_report import write_report
-from skipscope.report.views import VIEWS
 from skipscope.report.views.view import View
 from skipscope.runs import RunFolder
 
@@ -57,6 +57,7 @@ def twins_data(*, seeds: int = 2, epochs: int = 4) -> xarray.Dataset:
         {"network": NETWORKS, "seed": list(range(seeds)), "rate": rates, "epoch": list(range(1, epochs + 1))},
         {
             "measure": "twins",
+            "study": "C.accuracy",
             "title": CASE,
             "data": "mnist",
             "epochs": epochs,
@@ -97,6 +98,7 @@ def conditions_data(*, seeds: int = 2, layers: int = 10) -> xarray.Dataset:
         {"network": NETWORKS, "seed": list(range(seeds)), "layer": list(range(layers))},
         {
             "measure": "layer_conditions",
+            "study": "C.weights, C.hidden",
             "title": CASE,
             "data": "mnist",
             "reduction": "max",
@@ -113,7 +115,7 @@ def ranks_data(*, seeds: int = 2, layers: int = 6) -> xarray.Dataset:
     return xarray.Dataset(
         {"error_share": (place, errors), "gradient_share": (place, errors / 2)},
         {"network": NETWORKS, "seed": list(range(seeds)), "when": WHEN, "layer": list(range(layers))},
-        {"measure": "gradient_ranks", "title": CASE},
+        {"measure": "gradient_ranks", "study": "C.histograms", "title": CASE},
     )
 
 
@@ -256,12 +258,12 @@ def check(view: View) -> None:
 
 
 def test_the_view_of_twins() -> None:
-    linear = twins_data().assign_attrs(title="linear units")
+    linear = twins_data().assign_attrs(title="linear units", study="C.linear")
     view = twins_view({f"twins-{RELU}": twins_data(), f"twins-{LINEAR}": linear})
     check(view)
     assert {name: picture.studies for name, picture in view.figures.items()} == {
-        "accuracy-accuracies": ("C.accuracy",),
-        "linear-accuracies": ("C.linear",),
+        f"twins-{RELU}-accuracies": ("C.accuracy",),
+        f"twins-{LINEAR}-accuracies": ("C.linear",),
         f"twins-{RELU}-curves": ("C.accuracy",),
         f"twins-{LINEAR}-curves": ("C.linear",),
     }
@@ -284,24 +286,38 @@ def test_cases_are_told_apart() -> None:
     assert list(by_title({"one": data})) == [CASE]
     assert list(by_title({"one": data, "two": single})) == [f"{CASE} (PlainNet; ResNet; ResNeXt)", f"{CASE} (ResNet)"]
     assert list(by_title({"one": single, "two": single})) == [f"{CASE} (ResNet) (one)", f"{CASE} (ResNet) (two)"]
-    assert options_of("histograms-ranks-cifar100-110-0123abcd") == []
-    assert options_of("twins-mnist-8-connected-scale10-linear-0123abcd") == ["connected", "scale10", "linear"]
+
+
+def test_a_dataset_says_whether_its_networks_have_linear_units() -> None:
+    assert not has_linear_units(twins_data())
+    assert has_linear_units(twins_data().assign_attrs(options="connected, scale10, linear"))
+    assert not has_linear_units(twins_data().assign_attrs(options="connected, nonlinear"))
 
 
 def test_networks_on_their_own_are_in_the_table_alone() -> None:
     single = twins_data().isel(network=[1])
     view = twins_view({f"twins-{RELU}": twins_data(), "twins-mnist-8-connected-n2-0123abcd": single})
-    assert list(view.figures) == ["accuracy-accuracies", f"twins-{RELU}-curves"]
+    assert list(view.figures) == [f"twins-{RELU}-accuracies", f"twins-{RELU}-curves"]
     assert [row[1] for row in view.tables[0].rows] == [*NETWORKS, "ResNet"]
     assert len(view.tables) == 2
     assert len(twins_view({"twins-mnist-8-connected-n2-0123abcd": single}).figures) == 2
 
 
-def test_dirac_networks_and_those_without_norms_belong_to_their_studies() -> None:
+def test_cases_of_one_study_share_a_figure() -> None:
     dirac = twins_data().assign_coords(network=["DiracNet", "ResNet", "DiracNet, additive"])
-    dirac.attrs["models"] = json.dumps(dict.fromkeys(dirac["network"].values.tolist(), "a model"))
-    view = twins_view({f"twins-{RELU}": dirac, "twins-mnist-60-connected-linear-nonorm-0123abcd": twins_data()})
-    assert [picture.studies for picture in view.figures.values()] == [("C.dirac",), ("C.histograms",)] * 2
+    dirac.attrs |= {
+        "models": json.dumps(dict.fromkeys(dirac["network"].values.tolist(), "a model")),
+        "study": "C.dirac",
+    }
+    others = {name: twins_data().assign_attrs(title=name) for name in ("one", "two")}
+    view = twins_view({"dirac": dirac, **others})
+    assert {name: picture.studies for name, picture in view.figures.items()} == {
+        "dirac-accuracies": ("C.dirac",),
+        "one-accuracies": ("C.accuracy",),
+        "dirac-curves": ("C.dirac",),
+        "one-curves": ("C.accuracy",),
+        "two-curves": ("C.accuracy",),
+    }
 
 
 def test_a_network_that_always_diverges_is_said_to() -> None:
@@ -312,7 +328,7 @@ def test_a_network_that_always_diverges_is_said_to() -> None:
     check(view)
     assert list(view.tables[0].rows[2])[3:] == ["diverged", "-", "diverged", "-", "0.1", "0 of 2"]
     assert view.sentences[0].endswith("ResNeXt diverges.")
-    assert "diverged at every rate" in view.figures["accuracy-accuracies"].caption
+    assert "diverged at every rate" in view.figures[f"twins-{RELU}-accuracies"].caption
 
 
 def test_conditioning_and_generalisation() -> None:
@@ -320,7 +336,7 @@ def test_conditioning_and_generalisation() -> None:
     assert list(fitted.x) == [2, 3]
     assert fitted.y == pytest.approx([-0.05, -0.03])
     assert list(others.x) == [4]
-    view = generalisation_view({"accuracy-generalisation": generalisation_data()})
+    view = generalisation_view({"accuracy-generalisation": generalisation_data().assign_attrs(study="C.accuracy")})
     check(view)
     assert view.figures["accuracy-generalisation"].studies == ("C.accuracy",)
     row = ["resnet8-mnist-connected", "0", "2", "99.50 %", "94.50 %", "-5.00 %"]
@@ -343,7 +359,7 @@ def test_the_view_of_drift() -> None:
 
 
 def test_the_view_of_condition_numbers() -> None:
-    linear = conditions_data().assign_attrs(title="linear units")
+    linear = conditions_data().assign_attrs(title="linear units", study="C.linear", options="connected, linear")
     view = layer_conditions_view({f"conditions-{RELU}": conditions_data(), f"conditions-{LINEAR}": linear})
     check(view)
     assert {name: picture.studies for name, picture in view.figures.items()} == {
@@ -394,4 +410,4 @@ def test_a_report_of_saved_datasets(tmp_path: Path) -> None:
             run.write_dataset(name, data)
     text = write_report(tmp_path / "run").read_text(encoding="utf-8")
     for measure in ("twins", "generalisation", "layer_conditions", "gradient_ranks"):
-        assert VIEWS[measure][0] in text
+        assert VIEWS[measure].heading in text

@@ -96,7 +96,7 @@ NC1 = (
 def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = _titled(datasets)
     names = dict(zip(cases, datasets, strict=True))
-    subjects = {title: data for title, data in cases.items() if _unchanged(data)}
+    subjects = {title: data for title, data in cases.items() if not int(data.attrs.get("changed", 0))}
     changed = {title: data for title, data in cases.items() if title not in subjects}
     figures = {}
     for place, group in enumerate(_groups(subjects, TOGETHER)):
@@ -152,15 +152,6 @@ def _titled(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]
         title if counts[title := str(data.attrs["title"])] == 1 else f"{title} ({name})": data
         for name, data in datasets.items()
     }
-
-
-def _unchanged(data: xarray.Dataset) -> bool:
-    """A case that is called by its type and data alone."""
-    return bool(data.attrs["title"] == f"{_type(data)} on {data.attrs['data']}")
-
-
-def _type(data: xarray.Dataset) -> str:
-    return str(data.attrs["network"]).partition("-")[0]
 
 
 def _base(subjects: Mapping[str, xarray.Dataset], changed: Mapping[str, xarray.Dataset]) -> str:
