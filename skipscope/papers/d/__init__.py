@@ -1,9 +1,27 @@
 """Paper D: the stability of residual units by linearisation.
 
-theory/    its theorems as code
-networks/  its networks
-studies/   one module per study: settings, what is run, quantities and claims together
-views/     what a report shows of its datasets; figures/ draws them
+    skipscope study list                           # its studies and claims
+    skipscope study run D --preset quick --out DIR
+
+studies/               one module per study: settings, what is run, quantities and claims together
+    verify             are the Jacobians the derivatives?                     D1
+    law                the exact law of a unit's spectrum (ours)              D3
+    spectra            scree plots, figure 1                                  D4, D5, D6, D17, D18
+    proportions        shares of singular values over depth, figure 2         D2, D7, D8, D9
+    perturbations      how perturbations travel, figure 3                     D10, D11, D12, D13
+    projections        perturbations on singular vectors, figure 4            D14
+    scaling            a scaled skip, figure 5 (left)                         D15
+    noise              weights between trained ones and noise, figure 5       D16
+measured_networks.py   the networks and images that the studies measure
+datasets.py            spectra that several studies share, and the parts of them that claims speak of
+views/, figures/       what a report shows of D.scaling and D.noise; the other datasets have views of the core
+
+Its theorems need no code of their own: the law of a unit's spectrum is in the core (`skipscope.linear.law`).
+
+The Jacobian of a unit includes its skip and its last ReLU. Of its n singular values those in 0.99 to 1.01 are near 1,
+those above 1.01 above 1. z is the number of inactive outputs, r that of active inner ReLUs. Regular units keep the size
+of the state; the others down-sample. A quantity's members are the units, stages or images that its name speaks of, over
+all networks, and otherwise the networks.
 """
 
 from __future__ import annotations

@@ -13,19 +13,21 @@ import xarray
 
 from skipscope.errors import InputError
 from skipscope.models import build
-from skipscope.papers.d.measured import judged
+from skipscope.papers.d.datasets import judged
+from skipscope.papers.d.measured_networks import NetworkSettings
 from skipscope.papers.d.studies import noise, perturbations, projections, proportions, scaling, spectra, verify
-from skipscope.papers.d.subjects import Subjects
-from skipscope.papers.kit.catalogue import CLAIMS
+from skipscope.papers.kit import SEEDS, Evidence, Study
 from skipscope.papers.kit.running import run_studies
 from skipscope.runs import load_run
 
 SIZE, IMAGES = 40, 3
-CLAIMED = {claim.id: claim for claim in CLAIMS}
 
 
-def quantities(claim: str) -> set[str]:
-    return {criterion.quantity for criterion in (*CLAIMED[claim].criteria, *CLAIMED[claim].controls)}
+def require_all_quantities(study: Study, found: Evidence) -> None:
+    """Evidence for each claim of the study, with all quantities that its criteria and controls refer to."""
+    assert set(found) == set(study.claims)
+    for claim, measured in found.items():
+        assert {criterion.quantity for criterion in (*claim.criteria, *claim.controls)} <= set(measured)
 
 
 def fake_spectra(title: str = "a network", large: int = 0, **changes: Any) -> xarray.Dataset:
@@ -84,50 +86,48 @@ def test_small_networks_do_not_vote_on_large_ones() -> None:
 
 def test_spectra_are_compared_across_images_against_a_baseline() -> None:
     found = spectra.evidence([fake_spectra(), fake_spectra()])
-    d4 = found["D4"]
-    assert d4["seeds"] == 2
-    assert len(d4["correlation of spectra across images"]) == 24
-    assert numpy.allclose(d4["correlation of spectra across images"], 1)  # the images' spectra are proportional
+    d4 = found[spectra.D4]
+    assert d4[SEEDS] == 2
+    assert len(d4[spectra.CORRELATION["spectra"]]) == 24
+    assert numpy.allclose(d4[spectra.CORRELATION["spectra"]], 1)  # the images' spectra are proportional
     expected = numpy.std([1, 1.01, 1.02], ddof=1) / 1.01
-    assert numpy.allclose(d4["median relative spread of spectra across images"], expected)
-    assert min(d4["correlation of spectra across images - across units"]) > 0
+    assert numpy.allclose(d4[spectra.SPREAD["spectra"]], expected)
+    assert min(d4[spectra.ABOVE_BASELINE["spectra"]]) > 0
     single = fake_spectra().isel(sample=[0])
-    assert spectra.evidence([single])["D4"]["correlation of spectra across images"] == []
+    assert spectra.evidence([single])[spectra.D4][spectra.CORRELATION["spectra"]] == []
 
 
 def test_the_numbers_of_figure_one() -> None:
     found = spectra.evidence([fake_spectra("resnet56-cifar", 1), fake_spectra("resnet110-cifar-projection", 1)])
     ratio = 0.02 / numpy.mean([0.25, 0.3, 0.35])
-    assert found["D5"]["share near 1, down-sampling / regular units, stage 2"] == pytest.approx([ratio, ratio])
-    assert found["D5"]["seeds"] == 2
-    assert found["D6"]["share near 1 of a stage"] == pytest.approx([0.01] * 6)
+    assert found[spectra.D5][spectra.DOWN_SAMPLING[2]] == pytest.approx([ratio, ratio])
+    assert found[spectra.D5][SEEDS] == 2
+    assert found[spectra.D6][spectra.STAGE_NEAR_ONE] == pytest.approx([0.01] * 6)
     stage = fake_spectra().sel(unit="stage 1")["value"].isel(sample=0)
-    measured = found["D6"]["largest / median singular value of a stage"][0]
+    measured = found[spectra.D6][spectra.LARGEST_OVER_MEDIAN][0]
     assert measured == pytest.approx(float(stage.max() / stage.median()))
-    assert len(found["D17"]["mean singular value, regular units"]) == 2 * 10
-    assert found["D18"]["rank / n, units of stages 1-2"] == pytest.approx([0.8] * 14)
-    assert found["D18"]["median relative distance of spectra, ResNet-56 and ResNet-110"] == pytest.approx([0, 0, 0])
-    for claim in ("D4", "D5", "D6", "D17", "D18"):
-        assert quantities(claim) <= set(found[claim])
+    assert len(found[spectra.D17][spectra.MEAN_VALUE]) == 2 * 10
+    assert found[spectra.D18][spectra.RANK] == pytest.approx([0.8] * 14)
+    assert found[spectra.D18][spectra.DISTANCE] == pytest.approx([0, 0, 0])
+    require_all_quantities(spectra.STUDY, found)
 
 
 def test_a_stage_of_low_rank_has_an_infinite_ratio() -> None:
     low = fake_spectra()
     low["rank"] = low["rank"] * 0
-    found = spectra.evidence([low])["D6"]["largest / median singular value of a stage"]
+    found = spectra.evidence([low])[spectra.D6][spectra.LARGEST_OVER_MEDIAN]
     assert found == [numpy.inf] * 3
 
 
 def test_trends_are_those_of_the_regular_units_of_each_stage() -> None:
     found = proportions.evidence([fake_spectra(), fake_spectra()])
-    assert found["D7"]["Spearman of unit and share above 1, stage 2"] == pytest.approx([-1, -1])
-    assert found["D8"]["slope of share near 1 over units, stage 3"] == pytest.approx([0.05, 0.05])
-    assert found["D9"]["slope of share of zeros over units, stage 1"] == pytest.approx([-0.05, -0.05])
-    near = found["D2"]["share near 1, regular units of stages 1-2"]
+    assert found[proportions.D7][proportions.ABOVE_ONE_TREND[2]] == pytest.approx([-1, -1])
+    assert found[proportions.D8][proportions.NEAR_ONE_SLOPE[3]] == pytest.approx([0.05, 0.05])
+    assert found[proportions.D9][proportions.ZEROS_SLOPE[1]] == pytest.approx([-0.05, -0.05])
+    near = found[proportions.D2][proportions.NEAR_ONE]
     assert near[:4] == pytest.approx([0.1, 0.15, 0.2, 0.25])  # the first stage has no down-sampling unit
     assert len(near) == 14
-    for claim in ("D2", "D7", "D8", "D9"):
-        assert quantities(claim) <= set(found[claim])
+    require_all_quantities(proportions.STUDY, found)
 
 
 def fake_stability() -> xarray.Dataset:
@@ -157,21 +157,20 @@ def fake_stability() -> xarray.Dataset:
 
 def test_growth_is_taken_from_the_start_to_the_end_of_a_stage() -> None:
     found = perturbations.evidence([fake_stability()])
-    assert found["D10"]["median growth of random perturbations, stage 2"] == pytest.approx([1.44])
-    assert found["D10"]["median growth, adversarial / random, stage 1"] == pytest.approx([1.5**2 / 1.44])
-    assert found["D11"]["RMS of random perturbations, end / start of stage 3"] == pytest.approx([1.44])
-    assert found["D12"]["growth of adversarial perturbations over the last 3 units"] == pytest.approx([1.5**3])
-    assert found["D13"]["median of predicted / actual growth"] == pytest.approx([1.02])
-    assert found["D13"]["correlation of predicted and actual growth"] == pytest.approx([1])
-    for claim in ("D10", "D11", "D12", "D13"):
-        assert quantities(claim) <= set(found[claim])
+    assert found[perturbations.D10][perturbations.RANDOM_GROWTH[2]] == pytest.approx([1.44])
+    assert found[perturbations.D10][perturbations.GROWTH_RATIO[1]] == pytest.approx([1.5**2 / 1.44])
+    assert found[perturbations.D11][perturbations.RANDOM_IN_STAGE_3] == pytest.approx([1.44])
+    assert found[perturbations.D12][perturbations.LAST_GROWTH] == pytest.approx([1.5**3])
+    assert found[perturbations.D13][perturbations.PREDICTED] == pytest.approx([1.02])
+    assert found[perturbations.D13][perturbations.CORRELATION] == pytest.approx([1])
+    require_all_quantities(perturbations.STUDY, found)
 
 
 def test_projections_compare_the_last_unit_with_earlier_ones_and_with_random() -> None:
-    found = projections.evidence([fake_stability()])["D14"]
-    assert found["share in the top 10 of adversarial perturbations, last / earlier units"] == pytest.approx([6])
-    assert found["share in the top 10 at the last unit, adversarial / random"] == pytest.approx([3])
-    assert quantities("D14") <= set(found)
+    found = projections.evidence([fake_stability()])
+    assert found[projections.D14][projections.LAST_OVER_EARLIER] == pytest.approx([6])
+    assert found[projections.D14][projections.ADVERSARIAL_OVER_RANDOM] == pytest.approx([3])
+    require_all_quantities(projections.STUDY, found)
 
 
 def test_the_peak_of_mixtures() -> None:
@@ -181,10 +180,10 @@ def test_the_peak_of_mixtures() -> None:
         {"mixture": ["convex", "norm"], "t": [0, 0.25, 0.5, 0.75, 1]},
         {"large": 0},
     )
-    found = noise.evidence([part])["D16"]
-    assert found["share near 1 at t = 0.5 - largest at other t, convex mixture"] == pytest.approx([0.1])
-    assert found["share near 1 at t = 0.5 - largest at other t, constant norm"] == pytest.approx([-0.1])
-    assert quantities("D16") <= set(found)
+    found = noise.evidence([part])
+    assert found[noise.D16][noise.PEAK["convex"]] == pytest.approx([0.1])
+    assert found[noise.D16][noise.PEAK["norm"]] == pytest.approx([-0.1])
+    require_all_quantities(noise.STUDY, found)
 
 
 def test_verification_counts_every_jacobian() -> None:
@@ -196,11 +195,12 @@ def test_verification_counts_every_jacobian() -> None:
         )
 
     found = verify.evidence([part(["smooth"]), part(["wrong", "not a derivative", "linear"])])
-    assert found["Jacobians"] == 4
-    assert found["Jacobians with r1 neither of slope 1.9 nor at rounding"] == 2
-    assert found["wrong Jacobian rejected"] is True
-    assert verify.evidence([part(["smooth"]), part(["smooth"], rejected=False)])["wrong Jacobian rejected"] is False
-    assert quantities("D1") <= set(found)
+    assert found[verify.D1][verify.JACOBIANS] == 4
+    assert found[verify.D1][verify.REJECTED] == 2
+    assert found[verify.D1][verify.CONTROL_REJECTED] is True
+    accepted = verify.evidence([part(["smooth"]), part(["smooth"], rejected=False)])
+    assert accepted[verify.D1][verify.CONTROL_REJECTED] is False
+    require_all_quantities(verify.STUDY, found)
 
 
 # -- networks whose weights are given
@@ -244,8 +244,8 @@ def test_wrong_weights_are_refused_before_any_work(weights: str, message: str, t
     with pytest.raises(InputError, match=message):
         run_studies("D.verify", tmp_path / "run", preset="smoke", changes={"weights": weights})
     assert not (tmp_path / "run").exists()
-    with pytest.raises(InputError, match="at least one image"):
-        Subjects(images=0)
+    with pytest.raises(InputError, match="images: expected at least 1, got 0"):
+        NetworkSettings(images=0)
 
 
 # -- the whole paper
@@ -286,13 +286,14 @@ def test_scaling_counts_at_the_factor() -> None:
         },
         {"alpha": [0.5, 1.0]},
     )
-    found = scaling.evidence([part])["D15"]
-    assert found["pairs with 2 r < n - z"] == 3
-    assert found["pairs without exactly n - z - 2 r values at |alpha|"] == 2
-    assert found["pairs with fewer"] == 1
-    assert found["correlation of the others with alpha times those at alpha = 1"] == [0.5]
-    assert found["median relative distance of the others from alpha times those at alpha = 1"] == [0.25]
-    assert quantities("D15") <= set(found)
+    found = scaling.evidence([part])
+    counts = found[scaling.D15]
+    assert counts[scaling.GENERIC_PAIRS] == 3
+    assert counts[scaling.WITHOUT_EQUALITY] == 2
+    assert counts[scaling.WITH_FEWER] == 1
+    assert counts[scaling.CORRELATION] == [0.5]
+    assert counts[scaling.DISTANCE] == [0.25]
+    require_all_quantities(scaling.STUDY, found)
 
 
 def test_the_others_are_compared_without_the_plateau_and_the_zeros() -> None:
@@ -310,13 +311,13 @@ def test_the_others_are_compared_without_the_plateau_and_the_zeros() -> None:
 @pytest.mark.parametrize(
     ("study", "changes", "message"),
     [
-        ("D.noise", {"mixing": "0,1"}, "expected 0.5"),
-        ("D.noise", {"stages": "4"}, "stages among 1, 2, 3"),
-        ("D.perturbations", {"perturbed": "0"}, "at least one perturbed"),
-        ("D.projections", {"pictured": "0"}, "at least one pictured"),
-        ("D.scaling", {"factors": "0,1"}, "not zero"),
+        ("D.noise", {"mixing": "0,1"}, "mixing: expected 0.5 among them, got 0.0, 1.0"),
+        ("D.noise", {"stages": "4"}, "stages: expected some of 1, 2, 3, got 4"),
+        ("D.perturbations", {"perturbed": "0"}, "perturbed: expected at least 1, got 0"),
+        ("D.projections", {"pictured": "0"}, "pictured: expected at least 1, got 0"),
+        ("D.scaling", {"factors": "0,1"}, "factors: expected none that is zero"),
         ("D.law", {"random_model": "resnet8-cifar"}, "network for digits"),
-        ("D.law", {"networks": "-1"}, "networks >= 0"),
+        ("D.law", {"networks": "-1"}, "networks: expected at least 0, got -1"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_work(

@@ -11,25 +11,29 @@ weights are given, on a ResNet-56 for CIFAR-10. The same blocks without their sk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from skipscope.errors import InputError
+from skipscope.constraints import Expectation, at_least
 from skipscope.linear import Jacobian
 from skipscope.measure import law
 from skipscope.measure.spectra import spectra_of
 from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.claims import decided_by
-from skipscope.papers.d.measured import described
-from skipscope.papers.d.subjects import Subject, Subjects, require_digits, subjects
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.d.measured_networks import (
+    MeasuredNetwork,
+    NetworkSettings,
+    measured_networks,
+    require_digits,
+)
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
+from skipscope.runs.sweep import Task
 from skipscope.trace import trace
 from skipscope.training.randomness import seed_of
 
@@ -37,32 +41,45 @@ if TYPE_CHECKING:
     import xarray
 
 THRESHOLDS = (-2.5, 0.5)  # of the inner ReLUs of random units, in standard deviations: few to most of them active
+GENERIC_SHARE = 0.9  # of the pairs, that have to meet a bound that is met generically
+
+TRAINED_NETWORKS = Quantity("trained networks")
+PAIRS = Quantity("pairs")  # of a unit and a sample
+VIOLATED = Quantity("bounds violated")
+GENERIC_PAIRS = Quantity("pairs with 2 r < n - z")
+ONES_WITHOUT_SKIPS = Quantity("ones without skips")
+EQUALITY = Quantity("share of generic pairs with equality")
+D3 = Claim(
+    "D3",
+    "A unit with n outputs, z of them inactive, and r active inner ReLUs has at least z singular values 0, at least "
+    "n - z - 2 r equal to 1, at most r above 1 and at most r between 0 and 1.",
+    "counts against bounds, for every regular unit and every sample",
+    criteria=(VIOLATED.exactly(0.0), EQUALITY.at_least(GENERIC_SHARE)),
+    controls=(GENERIC_PAIRS.at_least(1.0), ONES_WITHOUT_SKIPS.exactly(0.0), TRAINED_NETWORKS.at_least(1.0)),
+    ours=True,
+    note="Generic pairs of unit and sample are those with 2 r < n - z: elsewhere no value has to be exactly 1.",
+)
 
 
 @dataclass(frozen=True)
-class LawSettings(Subjects):
-    random_networks: int = 4  # each with its own weights and thresholds
+class LawSettings(NetworkSettings):
+    random_networks: Annotated[int, at_least(1)] = 4  # each with its own weights and thresholds
     random_model: str = "resnet14-digits-n2"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def expectations(self) -> Iterator[Expectation]:
         require_digits(self.random_model)
-        if self.random_networks < 1:
-            raise InputError(f"expected at least one random network, got {self.random_networks}")
+        yield from super().expectations()
 
 
 def run(bench: Bench, settings: LawSettings) -> Evidence:
-    parts = [
-        bench.part(f"random-{number}", lambda number=number: _random(bench, settings, number))  # type: ignore[misc]
-        for number in range(settings.random_networks)
-    ]
-    for subject in subjects(bench, settings):
-        parts += _of(bench, subject)
-    control = bench.part("control", lambda: _without_skips(bench, settings))
-    return {"D3": evidence(parts, control)}
+    numbers = range(settings.random_networks)
+    parts = bench.sweep(Task(f"random-{number}", partial(_random, bench, settings, number)) for number in numbers)
+    for network in measured_networks(bench, settings):
+        parts += bench.sweep(_tasks(network), f"the law on {network.title}")
+    return evidence(parts, bench.part("control", lambda: _without_skips(bench, settings)))
 
 
-def evidence(parts: Sequence[xarray.Dataset], control: xarray.Dataset) -> dict[str, Any]:
+def evidence(parts: Sequence[xarray.Dataset], control: xarray.Dataset) -> Evidence:
     """Over all pairs of a unit that the law speaks of and a sample.
 
     Equality is asked of regular units alone, as the claim is about them: at the border of a padded skip columns of
@@ -71,16 +88,17 @@ def evidence(parts: Sequence[xarray.Dataset], control: xarray.Dataset) -> dict[s
     generic = [(part["generic"] == 1) & (part["skip"] == "identity") for part in parts]
     equal = [which & (part["ones"] == part["ones_at_least"]) for which, part in zip(generic, parts, strict=True)]
     trained = {str(part.attrs["network"]) for part in parts if not part.attrs.get("random")}
-    found: dict[str, Any] = {
-        "trained networks": len(trained),
-        "pairs": _total(part["size"].notnull() for part in parts),
-        "bounds violated": _total(part["violated"] for part in parts),
-        "pairs with 2 r < n - z": _total(generic),
-        "ones without skips": int(control["ones"].sum()),
+    generic_pairs = _total(generic)
+    found: dict[Quantity, Any] = {
+        TRAINED_NETWORKS: len(trained),
+        PAIRS: _total(part["size"].notnull() for part in parts),
+        VIOLATED: _total(part["violated"] for part in parts),
+        GENERIC_PAIRS: generic_pairs,
+        ONES_WITHOUT_SKIPS: int(control["ones"].sum()),
     }
-    if found["pairs with 2 r < n - z"]:
-        found["share of generic pairs with equality"] = _total(equal) / found["pairs with 2 r < n - z"]
-    return found
+    if generic_pairs:
+        found[EQUALITY] = _total(equal) / generic_pairs
+    return {D3: found}
 
 
 def _total(arrays: Iterable[xarray.DataArray]) -> int:
@@ -94,21 +112,15 @@ def _random(bench: Bench, settings: LawSettings, number: int) -> xarray.Dataset:
     return law(trace(model, images), images).assign_attrs(network=f"random units {number}", large=0, random=1)
 
 
-def _of(bench: Bench, subject: Subject) -> list[xarray.Dataset]:
-    """Of a large network one part a unit: each may be minutes of work, and a killed run loses one at most."""
-    groups = [[name] for name in subject.names] if subject.large else [subject.names]
-    parts = []
-    for done, names in enumerate(groups):
-        bench.steps(f"the law on {subject.title}")(done, len(groups))
-        key = f"{subject.key}-{names[0]}" if subject.large else subject.key
-        parts.append(bench.part(key, lambda names=names: _measured(subject, names)))  # type: ignore[misc]
-    bench.steps(f"the law on {subject.title}")(len(groups), len(groups))
-    return parts
+def _tasks(network: MeasuredNetwork) -> list[Task]:
+    """Of a large network one dataset per unit: each may be minutes of work, and a killed run loses one at most."""
+    if not network.large:
+        return [network.task(partial(_measured, names=network.names, route="svd"))]
+    return [network.task(partial(_measured, names=[name], route="gram"), f"-{name}") for name in network.names]
 
 
-def _measured(subject: Subject, names: Sequence[str]) -> xarray.Dataset:
-    route = "gram" if subject.large else "svd"
-    return described(law(subject.trunk, subject.images, units=names, route=route), subject)
+def _measured(network: MeasuredNetwork, names: Sequence[str], route: Literal["svd", "gram"]) -> xarray.Dataset:
+    return law(network.trunk, network.images, units=names, route=route)
 
 
 def _without_skips(bench: Bench, settings: LawSettings) -> xarray.Dataset:
@@ -164,5 +176,5 @@ STUDY = Study(
         "paper": "an hour on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
-    claims=decided_by("D.law"),
+    claims=(D3,),
 )

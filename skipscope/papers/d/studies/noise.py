@@ -20,10 +20,9 @@ import numpy
 from skipscope.constraints import Expectation, at_least, each, from_to, including, some_of
 from skipscope.measure.spectra import spectra_of
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.measured import described, judged, middle_unit
-from skipscope.papers.d.subjects import Subject, Subjects, subjects
+from skipscope.papers.d.datasets import judged
+from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-from skipscope.runs.sweep import Task
 from skipscope.trace.surgery import noisy_weights, with_weights
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ D16 = Claim(
 
 
 @dataclass(frozen=True)
-class NoiseSettings(Subjects):
+class NoiseSettings(NetworkSettings):
     draws: Annotated[int, at_least(1)] = 3
     mixing: Annotated[tuple[float, ...], including(0.5), each(from_to(0, 1))] = (0.0, 0.25, 0.5, 0.75, 1.0)
     stages: Annotated[tuple[int, ...], some_of(1, 2, 3)] = (1, 2, 3)  # of whose middle unit the weights are mixed
@@ -61,8 +60,8 @@ class NoiseSettings(Subjects):
 
 
 def run(bench: Bench, settings: NoiseSettings) -> Evidence:
-    tasks = (Task(subject.key, partial(_measured, bench, subject, settings)) for subject in subjects(bench, settings))
-    return evidence(bench.sweep(tasks))
+    measured = partial(_measured, bench=bench, settings=settings)
+    return evidence(bench.sweep(network.task(measured) for network in measured_networks(bench, settings)))
 
 
 def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
@@ -79,30 +78,30 @@ def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
     return {D16: members}
 
 
-def _measured(bench: Bench, subject: Subject, settings: NoiseSettings) -> xarray.Dataset:
+def _measured(network: MeasuredNetwork, bench: Bench, settings: NoiseSettings) -> xarray.Dataset:
     import xarray
 
-    point = subject.trunk.at(subject.images)
-    names = list(subject.units) or [middle_unit(subject, stage) for stage in settings.stages]
+    point = network.trunk.at(network.images)
+    names = list(network.units) or [network.middle_unit(stage) for stage in settings.stages]
     shape = (len(MIXTURES), len(settings.mixing), len(names), settings.draws)
-    shares = numpy.zeros((*shape, subject.count))
+    shares = numpy.zeros((*shape, network.count))
     histogram = numpy.zeros((*shape[:3], len(BINS) - 1))
-    say = bench.steps(f"noise in {subject.title}")
+    say = bench.steps(f"noise in {network.title}")
     for done, place in enumerate(numpy.ndindex(*shape)):
         say(done, int(numpy.prod(shape)))
         m, t, u, draw = place
-        unit, mixing = subject.trunk[names[u]], settings.mixing[t]
+        unit, mixing = network.trunk[names[u]], settings.mixing[t]
         if mixing == 1.0 and draw > 0:  # no noise in it: one draw is all
             shares[place] = shares[m, t, u, 0]
             continue
         weights = noisy_weights(unit, mixing, seed=bench.seed + draw, mixture=list(MIXTURES)[m])
-        operator = with_weights(unit, weights).jacobian(point)  # type: ignore[attr-defined]
+        operator = with_weights(unit, weights).jacobian(point)
         found = spectra_of({"": operator}).isel(unit=0)
         shares[place] = found["share_near_one"].values
         values = found["value"].values
         histogram[m, t, u] += numpy.histogram(numpy.clip(values, 0, BINS[-1]), BINS)[0] / values.size
     drawn = numpy.where(numpy.array(settings.mixing) == 1.0, 1, settings.draws)
-    dataset = xarray.Dataset(
+    return xarray.Dataset(
         {
             "share_near_one": (("mixture", "t", "unit", "draw", "sample"), shares),
             "histogram": (("mixture", "t", "unit", "bin"), histogram / drawn[:, None, None]),
@@ -116,7 +115,6 @@ def _measured(bench: Bench, subject: Subject, settings: NoiseSettings) -> xarray
         },
         {"measure": "noise"},
     )
-    return described(dataset, subject)
 
 
 STUDY = Study(

@@ -3,7 +3,7 @@
     skipscope study run D.projections --preset quick --out DIR
 
 The paper finds that at the last unit an adversarial perturbation lies in the leading right singular vectors, and a
-random one does not. Every second unit of stage 3 is looked at, counted from the last (units 12, 14, 16 and 18 of
+random one does not. Every second unit of stage 3 is measured, counted from the last (units 12, 14, 16 and 18 of
 ResNet-110). Statistic: the share of |d|^2 in the ten leading vectors, the median over the images.
 """
 
@@ -11,71 +11,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-from skipscope.errors import InputError
+from skipscope.constraints import at_least
 from skipscope.measure import stability
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.claims import decided_by
-from skipscope.papers.d.measured import described, judged, ratios
+from skipscope.papers.d.datasets import judged, ratios
+from skipscope.papers.d.measured_networks import MeasuredNetwork, measured_networks
 from skipscope.papers.d.studies.perturbations import PerturbationSettings, perturbed_images
-from skipscope.papers.d.subjects import Subject, subjects
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
 
-LOOKED_AT = 4  # units
+MEASURED_UNITS = 4
+LEADING = 10  # right singular vectors
+
+SHARE_AT_LAST = Quantity("share in the top 10 at the last unit, adversarial")
+LAST_OVER_EARLIER = Quantity("share in the top 10 of adversarial perturbations, last / earlier units")
+ADVERSARIAL_OVER_RANDOM = Quantity("share in the top 10 at the last unit, adversarial / random")
+D14 = Claim(
+    "D14",
+    "At the last unit an adversarial perturbation turns into the leading right singular vectors.",
+    "share of the perturbation's square in the top 10 right singular vectors",
+    criteria=(LAST_OVER_EARLIER.at_least(3.0), ADVERSARIAL_OVER_RANDOM.at_least(3.0)),
+    seeds=3,
+)
 
 
 @dataclass(frozen=True)
 class ProjectionSettings(PerturbationSettings):
-    pictured: int = 1  # images on all singular vectors, not only on the leading ones
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pictured < 1:
-            raise InputError(f"expected at least one pictured image, got {self.pictured}")
+    pictured: Annotated[int, at_least(1)] = 1  # images on all singular vectors, not only on the leading ones
 
 
 def run(bench: Bench, settings: ProjectionSettings) -> Evidence:
+    leading = partial(_measured, count=settings.perturbed, seed=bench.seed, top=LEADING)
+    on_all = partial(_measured, count=settings.pictured, seed=bench.seed, top=None)
     parts = []
-    for subject in subjects(bench, settings):
-        leading = bench.part(
-            subject.key,
-            lambda subject=subject: _measured(bench, subject, settings.perturbed, top=10),  # type: ignore[misc]
-        )
-        bench.part(
-            f"{subject.key}-all",
-            lambda subject=subject: _measured(bench, subject, settings.pictured, top=None),  # type: ignore[misc]
-        )
-        parts.append(leading)
+    for network in measured_networks(bench, settings):
+        judged_part, _ = bench.sweep([network.task(leading), network.task(on_all, "-all")])
+        parts.append(judged_part)
     return evidence(parts)
 
 
-def evidence(found: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
+def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
     parts = judged(found)
     shares = [part["share_top10"].median("sample") for part in parts]
     last = [float(share.sel(kind="adversarial").isel(project=-1)) for share in shares]
     earlier = [float(share.sel(kind="adversarial").isel(project=slice(None, -1)).mean()) for share in shares]
     random = [float(share.sel(kind="random").isel(project=-1)) for share in shares]
     return {
-        "D14": {
-            "seeds": len(parts),
-            "share in the top 10 at the last unit, adversarial": last,
-            "share in the top 10 of adversarial perturbations, last / earlier units": ratios(last, earlier),
-            "share in the top 10 at the last unit, adversarial / random": ratios(last, random),
+        D14: {
+            SEEDS: len(parts),
+            SHARE_AT_LAST: last,
+            LAST_OVER_EARLIER: ratios(last, earlier),
+            ADVERSARIAL_OVER_RANDOM: ratios(last, random),
         }
     }
 
 
-def _measured(bench: Bench, subject: Subject, count: int, top: int | None) -> xarray.Dataset:
-    found = perturbed_images(subject, count, bench.seed)
-    stage = [unit.name for unit in subject.trunk.stages[-1].units if unit.kind == "identity"]
-    chosen = stage[::-2][:LOOKED_AT][::-1]
-    dataset = stability(subject.trunk, found.images, found.kinds, units=stage, project=chosen, top=top)
-    return described(dataset, subject).assign_attrs(found.record)
+def _measured(network: MeasuredNetwork, count: int, seed: int, top: int | None) -> xarray.Dataset:
+    found = perturbed_images(network, count, seed)
+    regular = [unit.name for unit in network.trunk.stages[-1].units if unit.kind == "identity"]
+    chosen = regular[::-2][:MEASURED_UNITS][::-1]
+    dataset = stability(network.trunk, found.images, perturbation=found.kinds, units=regular, project=chosen, top=top)
+    return dataset.assign_attrs(found.record)
 
 
 STUDY = Study(
@@ -96,5 +97,5 @@ STUDY = Study(
         "paper": "half an hour on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
-    claims=decided_by("D.projections"),
+    claims=(D14,),
 )

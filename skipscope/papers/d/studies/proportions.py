@@ -9,55 +9,100 @@ over the regular units of a stage, of means over the images; the members are the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy
 
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.claims import decided_by
-from skipscope.papers.d.measured import SPECTRA_PRESETS, all_spectra, judged, of_stage, regular
-from skipscope.papers.d.subjects import Subjects
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.d.datasets import SPECTRA_PRESETS, judged, of_stage, regular_units, spectra_of_networks
+from skipscope.papers.d.measured_networks import NetworkSettings
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
 
-FEWEST = 3  # units of a stage for a trend
+STAGES = (1, 2, 3)
+FEWEST_UNITS = 3  # of a stage, for a trend
+
+NEAR_ONE = Quantity("share near 1, regular units of stages 1-2")
+D2 = Claim(
+    "D2",
+    "Residual units have a plateau of singular values at 1, and most of them are there.",
+    "share of singular values near 1, regular units of stages 1 and 2",
+    criteria=(NEAR_ONE.at_least(0.3), NEAR_ONE.above(0.5)),
+    seeds=3,
+    presets=("full", "paper"),
+    note=(
+        "The first is the plateau, the second says most. A trained ResNet-56 has the plateau (0.20 to 0.50) and "
+        "not most; in small networks too many inner ReLUs are active for a plateau (D3)."
+    ),
+)
+
+ABOVE_ONE_TREND = {stage: Quantity(f"Spearman of unit and share above 1, stage {stage}") for stage in STAGES}
+D7 = Claim(
+    "D7",
+    "Within a stage, fewer singular values are above 1 the deeper the unit.",
+    "rank correlation of unit and share above 1, in each stage",
+    criteria=tuple(ABOVE_ONE_TREND[stage].at_most(-0.3) for stage in STAGES),
+    seeds=3,
+    presets=("full", "paper"),
+)
+
+NEAR_ONE_SLOPE = {stage: Quantity(f"slope of share near 1 over units, stage {stage}") for stage in STAGES}
+D8 = Claim(
+    "D8",
+    "The share of singular values near 1 rises with depth in stages 1 and 2 and falls in stage 3.",
+    "slope of the share near 1 over the units of each stage",
+    criteria=(NEAR_ONE_SLOPE[1].above(0.0), NEAR_ONE_SLOPE[2].above(0.0), NEAR_ONE_SLOPE[3].below(0.0)),
+    seeds=3,
+    presets=("full", "paper"),
+)
+
+ZEROS_SLOPE = {stage: Quantity(f"slope of share of zeros over units, stage {stage}") for stage in STAGES}
+D9 = Claim(
+    "D9",
+    "The share of singular values 0 falls with depth in stages 1 and 2 and rises in stage 3.",
+    "slope of the share of zeros over the units of each stage",
+    criteria=(ZEROS_SLOPE[1].below(0.0), ZEROS_SLOPE[2].below(0.0), ZEROS_SLOPE[3].above(0.0)),
+    seeds=3,
+    presets=("full", "paper"),
+)
 
 
-def run(bench: Bench, settings: Subjects) -> Evidence:
-    return evidence(list(all_spectra(bench, settings)))
+def run(bench: Bench, settings: NetworkSettings) -> Evidence:
+    return evidence(spectra_of_networks(bench, settings))
 
 
-def evidence(found: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
+def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
     parts = judged(found)
-    networks = {"seeds": len(parts)}
-    normal = [regular(part) for part in parts]
-    near = [
+    networks = {SEEDS: len(parts)}
+    regular = [regular_units(part) for part in parts]
+    near_one = [
         float(value)
-        for part in normal
+        for part in regular
         for stage in (1, 2)
         for value in of_stage(part, stage)["share_near_one"].mean("sample").values
     ]
     return {
-        "D2": {**networks, "share near 1, regular units of stages 1-2": near},
-        "D7": {**networks, **_trends(normal, "share_above", "Spearman of unit and share above 1", _spearman)},
-        "D8": {**networks, **_trends(normal, "share_near_one", "slope of share near 1 over units", _slope)},
-        "D9": {**networks, **_trends(normal, "share_zero", "slope of share of zeros over units", _slope)},
+        D2: {**networks, NEAR_ONE: near_one},
+        D7: {**networks, **_trends(regular, "share_above", ABOVE_ONE_TREND, _spearman)},
+        D8: {**networks, **_trends(regular, "share_near_one", NEAR_ONE_SLOPE, _slope)},
+        D9: {**networks, **_trends(regular, "share_zero", ZEROS_SLOPE, _slope)},
     }
 
 
 def _trends(
-    parts: Sequence[xarray.Dataset], key: str, name: str, trend: Callable[[numpy.ndarray], float]
-) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {f"{name}, stage {stage}": [] for stage in (1, 2, 3)}
-    for part in parts:
-        for stage in (1, 2, 3):
-            values = of_stage(part, stage)[key].mean("sample").values
-            if len(values) >= FEWEST:
-                found[f"{name}, stage {stage}"].append(trend(values))
+    parts: Sequence[xarray.Dataset],
+    variable: str,
+    quantities: Mapping[int, Quantity],
+    trend: Callable[[numpy.ndarray], float],
+) -> dict[Quantity, list[float]]:
+    """quantities: by stage. Members are the networks whose stage has enough units."""
+    found = {}
+    for stage, quantity in quantities.items():
+        shares = [of_stage(part, stage)[variable].mean("sample").values for part in parts]
+        found[quantity] = [trend(values) for values in shares if len(values) >= FEWEST_UNITS]
     return found
 
 
@@ -80,9 +125,9 @@ STUDY = Study(
     cost={
         "smoke": "seconds",
         "quick": "none of its own where D.spectra ran into the same folder",
-        "full": "none of its own where D.spectra ran into the same folder, else 2 minutes a network on one GPU",
+        "full": "none of its own where D.spectra ran into the same folder, else 2 minutes per network on one GPU",
         "paper": "none of its own where D.spectra ran into the same folder, else half an hour on one GPU",
     },
     run=run,
-    claims=decided_by("D.proportions"),
+    claims=(D2, D7, D8, D9),
 )

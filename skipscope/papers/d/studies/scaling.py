@@ -11,23 +11,29 @@ networks whose weights are given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated
 
 import numpy
 import torch
 
+from skipscope.constraints import Expectation, not_empty
 from skipscope.errors import InputError
 from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.law import counts_around
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.claims import decided_by
-from skipscope.papers.d.measured import described, middle_unit
-from skipscope.papers.d.studies.law import random_images, random_network
-from skipscope.papers.d.subjects import Subject, Subjects, require_digits, subjects
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.d.measured_networks import (
+    MeasuredNetwork,
+    NetworkSettings,
+    measured_networks,
+    require_digits,
+)
+from skipscope.papers.d.studies.law import GENERIC_PAIRS, random_images, random_network
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
+from skipscope.runs.sweep import Task
 from skipscope.spectrum import singular_values
 from skipscope.trace import Point, Trunk, trace
 from skipscope.trace.surgery import with_scaled_skip
@@ -35,62 +41,74 @@ from skipscope.trace.surgery import with_scaled_skip
 if TYPE_CHECKING:
     import xarray
 
-CLOSE = 1e-7
-SPARSE = (-2.5, -1.0)  # thresholds of the inner ReLUs of random units, in standard deviations: few are active
+EQUAL_WITHIN = 1e-7  # a value that is as close to |alpha|, 1 or 0 counts as equal to it
+FEW_ACTIVE = (-2.5, -1.0)  # thresholds of the inner ReLUs of random units, in standard deviations: few are active
+
+WITHOUT_EQUALITY = Quantity("pairs without exactly n - z - 2 r values at |alpha|")
+WITH_FEWER = Quantity("pairs with fewer")
+CORRELATION = Quantity("correlation of the others with alpha times those at alpha = 1")
+DISTANCE = Quantity("median relative distance of the others from alpha times those at alpha = 1")
+D15 = Claim(
+    "D15",
+    "With a skip of factor alpha the plateau moves to alpha.",
+    "singular values within 1e-7 of |alpha| against n - z - 2 r, where z and r depend on alpha",
+    criteria=(WITHOUT_EQUALITY.exactly(0.0),),
+    controls=(GENERIC_PAIRS.at_least(1.0),),
+    note=(
+        "Pairs of unit and alpha with 2 r < n - z. The other singular values are not scaled by alpha; their "
+        "correlation with alpha times those of the network as it is, is reported."
+    ),
+)
 
 
 @dataclass(frozen=True)
-class ScalingSettings(Subjects):
+class ScalingSettings(NetworkSettings):
     random_model: str = "resnet14-digits-n2"
-    factors: tuple[float, ...] = (0.5, 1.0, 2.0)
+    factors: Annotated[tuple[float, ...], not_empty] = (0.5, 1.0, 2.0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def expectations(self) -> Iterator[Expectation]:
         require_digits(self.random_model)
-        if not self.factors or 0 in self.factors:
-            raise InputError(f"expected factors that are not zero, got {self.factors}")
+        yield from super().expectations()
+        yield 0 not in self.factors, f"factors: expected none that is zero, got {self.factors}"
 
 
 def run(bench: Bench, settings: ScalingSettings) -> Evidence:
-    parts = [bench.part("random", lambda: _random(bench, settings))]
-    for subject in subjects(bench, settings):
-        if subject.large or subject.units:
-            parts.append(
-                bench.part(subject.key, lambda subject=subject: _of(subject, settings.factors))  # type: ignore[misc]
-            )
-    return evidence(parts)
+    networks = (
+        network.task(partial(_measured, factors=settings.factors))
+        for network in measured_networks(bench, settings)
+        if network.large
+    )
+    return evidence(bench.sweep(chain([Task("random", lambda: _random(bench, settings))], networks)))
 
 
-def evidence(parts: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
+def evidence(parts: Sequence[xarray.Dataset]) -> Evidence:
     """Pairs are of a unit and sample, and an alpha; equality is asked where 2 r < n - z."""
     generic = [part["generic"].astype(bool) for part in parts]
     other = [which & (part["counted"] != part["proved"]) for which, part in zip(generic, parts, strict=True)]
     fewer = [part["counted"] < part["proved"] for part in parts]
     return {
-        "D15": {
-            "pairs with 2 r < n - z": sum(int(which.sum()) for which in generic),
-            "pairs without exactly n - z - 2 r values at |alpha|": sum(int(which.sum()) for which in other),
-            "pairs with fewer": sum(int(which.sum()) for which in fewer),
-            "correlation of the others with alpha times those at alpha = 1": _away_from_one(parts, "correlation"),
-            "median relative distance of the others from alpha times those at alpha = 1": _away_from_one(
-                parts, "departure"
-            ),
+        D15: {
+            GENERIC_PAIRS: sum(int(which.sum()) for which in generic),
+            WITHOUT_EQUALITY: sum(int(which.sum()) for which in other),
+            WITH_FEWER: sum(int(which.sum()) for which in fewer),
+            CORRELATION: _away_from_one(parts, "correlation"),
+            DISTANCE: _away_from_one(parts, "departure"),
         }
     }
 
 
 def _random(bench: Bench, settings: ScalingSettings) -> xarray.Dataset:
-    model = random_network(settings.random_model, bench.seed, thresholds=SPARSE).to(bench.device)
+    model = random_network(settings.random_model, bench.seed, thresholds=FEW_ACTIVE).to(bench.device)
     images = random_images(model, settings.images, bench.seed)
     trunk = trace(model, images)
     regular = [unit.name for unit in trunk.units if unit.kind == "identity"]
     return _scaled(trunk, trunk.at(images), regular, settings.factors).assign_attrs(network="random units", large=0)
 
 
-def _of(subject: Subject, factors: Sequence[float]) -> xarray.Dataset:
+def _measured(network: MeasuredNetwork, factors: Sequence[float]) -> xarray.Dataset:
     """The middle regular unit of the last stage, as in the paper, and of the one before."""
-    chosen = subject.units or tuple(middle_unit(subject, stage) for stage in (2, 3))
-    return described(_scaled(subject.trunk, subject.trunk.at(subject.images), chosen, factors), subject)
+    chosen = network.units or tuple(network.middle_unit(stage) for stage in (2, 3))
+    return _scaled(network.trunk, network.trunk.at(network.images), chosen, factors)
 
 
 def _scaled(trunk: Trunk, point: Point, names: Sequence[str], factors: Sequence[float]) -> xarray.Dataset:
@@ -112,7 +130,7 @@ def _scaled(trunk: Trunk, point: Point, names: Sequence[str], factors: Sequence[
     return xarray.Dataset(
         {**data, "value": ((*dims, "index"), values.numpy())},
         {"alpha": list(factors), "unit": list(names)},
-        {"measure": "scaling", "route": "gram or svd", "tolerance": CLOSE},
+        {"measure": "scaling", "route": "gram or svd", "tolerance": EQUAL_WITHIN},
     )
 
 
@@ -126,8 +144,8 @@ def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torc
     law = law_or_reason(unit, point)
     if not isinstance(law, Law):
         raise InputError(f"D.scaling: no law for the unit {name}: {law}; name other units with --set units=...")
-    size = min(unit.jacobian(point).shape[1:])  # type: ignore[attr-defined]
-    spectrum = singular_values(unit.jacobian(point), route="svd" if size <= 1024 else "gram")  # type: ignore[attr-defined]
+    size = min(unit.jacobian(point).shape[1:])
+    spectrum = singular_values(unit.jacobian(point), route="svd" if size <= 1024 else "gram")
     factor = torch.full((len(law.rank),), abs(alpha), dtype=torch.float64)
     return {
         "value": spectrum.values.cpu(),
@@ -136,7 +154,7 @@ def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torc
         "inner_active": law.rank.cpu(),
         "proved": law.ones_at_least.cpu(),
         "generic": law.generic.cpu().to(torch.int64),
-        "counted": counts_around(spectrum, factor, CLOSE, CLOSE)["ones"].cpu(),
+        "counted": counts_around(spectrum, factor, EQUAL_WITHIN, EQUAL_WITHIN)["ones"].cpu(),
     }
 
 
@@ -145,8 +163,8 @@ def others_at(values: torch.Tensor, unscaled: torch.Tensor, alpha: float) -> tup
     their correlation, and the median of |a - b| / b. values, unscaled: (B, size), descending."""
     correlations, distances = [], []
     for mine, theirs in zip(values, unscaled, strict=True):
-        first = mine[((mine - abs(alpha)).abs() > CLOSE) & (mine > CLOSE)]
-        second = abs(alpha) * theirs[((theirs - 1).abs() > CLOSE) & (theirs > CLOSE)]
+        first = mine[((mine - abs(alpha)).abs() > EQUAL_WITHIN) & (mine > EQUAL_WITHIN)]
+        second = abs(alpha) * theirs[((theirs - 1).abs() > EQUAL_WITHIN) & (theirs > EQUAL_WITHIN)]
         count = min(len(first), len(second))
         pair = torch.stack([first[:count], second[:count]])
         correlations.append(torch.corrcoef(pair)[0, 1] if count > 2 else torch.tensor(float("nan")))
@@ -178,5 +196,5 @@ STUDY = Study(
         "paper": "minutes on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
-    claims=decided_by("D.scaling"),
+    claims=(D15,),
 )

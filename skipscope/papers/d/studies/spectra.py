@@ -13,59 +13,128 @@ the same stage. A spread is std / mean over the images, rank by rank, where the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.claims import decided_by
-from skipscope.papers.d.measured import SPECTRA_PRESETS, all_spectra, judged, of_stage, regular, stages
-from skipscope.papers.d.subjects import Subjects
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.d.datasets import (
+    SPECTRA_PRESETS,
+    judged,
+    of_stage,
+    regular_units,
+    spectra_of_networks,
+    whole_stages,
+)
+from skipscope.papers.d.measured_networks import NetworkSettings
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 if TYPE_CHECKING:
     import xarray
 
 NEGLIGIBLE = 1e-6  # of the largest value: below it a relative spread says nothing
 
+# Of units, and of whole stages: across the images, and against a baseline.
+CORRELATION = {kind: Quantity(f"correlation of {kind} across images") for kind in ("spectra", "stage spectra")}
+SPREAD = {kind: Quantity(f"median relative spread of {kind} across images") for kind in CORRELATION}
+ABOVE_BASELINE = {
+    kind: Quantity(f"correlation of {kind} across images - across {others}")
+    for kind, others in (("spectra", "units"), ("stage spectra", "stages"))
+}
+D4 = Claim(
+    "D4",
+    "A unit's spectrum hardly depends on the image.",
+    "correlation of sorted singular values across 5 images, and their median relative spread",
+    criteria=(CORRELATION["spectra"].at_least(0.95), SPREAD["spectra"].at_most(0.05)),
+    controls=(ABOVE_BASELINE["spectra"].above(0.0),),
+    seeds=3,
+    note="Sorted spectra of different units correlate too: without that baseline a high correlation says little.",
+)
 
-def run(bench: Bench, settings: Subjects) -> Evidence:
-    return evidence(list(all_spectra(bench, settings)))
+DOWN_SAMPLING = {stage: Quantity(f"share near 1, down-sampling / regular units, stage {stage}") for stage in (2, 3)}
+PADDED = {stage: quantity.of("padded shortcuts") for stage, quantity in DOWN_SAMPLING.items()}
+D5 = Claim(
+    "D5",
+    "Down-sampling units have no plateau.",
+    "share of singular values near 1, down-sampling over regular units, with projections as shortcuts",
+    criteria=(DOWN_SAMPLING[2].at_most(1 / 3), DOWN_SAMPLING[3].at_most(1 / 3)),
+    seeds=3,
+    note="Shortcuts that pad with zeros are reported besides.",
+)
+
+LARGEST_OVER_MEDIAN = Quantity("largest / median singular value of a stage")
+STAGE_NEAR_ONE = Quantity("share near 1 of a stage")
+D6 = Claim(
+    "D6",
+    "The Jacobian of a whole stage has no plateau, but a few huge singular values.",
+    "largest over median singular value, and share near 1, of stage Jacobians",
+    criteria=(LARGEST_OVER_MEDIAN.at_least(10.0), STAGE_NEAR_ONE.at_most(0.02)),
+    seeds=3,
+)
+
+MEAN_VALUE = Quantity("mean singular value, regular units")
+D17 = Claim(
+    "D17",
+    "The mean singular value of a residual unit is close to 1 by its structure.",
+    "mean singular value of regular units",
+    criteria=(MEAN_VALUE.within(0.9, 1.1),),
+    seeds=3,
+    note="0.42 to 0.82 was seen on a trained ResNet-56: inactive outputs are zeros.",
+)
+
+RANK = Quantity("rank / n, units of stages 1-2")
+DISTANCE = Quantity("median relative distance of spectra, ResNet-56 and ResNet-110")
+D18 = Claim(
+    "D18",
+    "Units have high rank but in stage 3 of ResNet-56; ResNet-56 and ResNet-110 are alike; the spectra of stages "
+    "hardly depend on the image.",
+    "rank over size; distance of the two networks' sorted spectra; spread of stage spectra across images",
+    criteria=(
+        RANK.at_least(0.75),
+        DISTANCE.at_most(0.1),
+        CORRELATION["stage spectra"].at_least(0.95),
+        SPREAD["stage spectra"].at_most(0.05),
+    ),
+    controls=(ABOVE_BASELINE["stage spectra"].above(0.0),),
+    seeds=3,
+    presets=("full", "paper"),
+)
 
 
-def evidence(found: Sequence[xarray.Dataset]) -> dict[str, dict[str, Any]]:
+def run(bench: Bench, settings: NetworkSettings) -> Evidence:
+    return evidence(spectra_of_networks(bench, settings))
+
+
+def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
     parts = judged(found)
-    networks = {"seeds": len(parts)}
+    networks = {SEEDS: len(parts)}
     units = [part.isel(unit=(part["kind"] == "unit").values) for part in parts]
-    whole = [stages(part) for part in parts]
-    normal = [regular(part) for part in parts]
+    stages = [whole_stages(part) for part in parts]
+    regular = [regular_units(part) for part in parts]
     return {
-        "D4": {**networks, **_images(units, "spectra", "units", same_stage=True)},
-        "D5": _down_sampling(found),
-        "D6": {
+        D4: {**networks, **_across_images(units, "spectra", same_stage=True)},
+        D5: _down_sampling(found),
+        D6: {
             **networks,
-            "largest / median singular value of a stage": _members(whole, _largest_over_median),
-            "share near 1 of a stage": _members(whole, lambda one: one["share_near_one"].mean("sample").values),
+            LARGEST_OVER_MEDIAN: _members(stages, _largest_over_median),
+            STAGE_NEAR_ONE: _members(stages, lambda part: part["share_near_one"].mean("sample").values),
         },
-        "D17": {
+        D17: {
             **networks,
-            "mean singular value, regular units": _members(normal, lambda one: one["mean"].mean("sample").values),
+            MEAN_VALUE: _members(regular, lambda part: part["mean"].mean("sample").values),
         },
-        "D18": {
+        D18: {
             **networks,
-            "rank / n, units of stages 1-2": [
-                value for one in normal for stage in (1, 2) for value in _rank_shares(of_stage(one, stage))
-            ],
-            **_alike(parts),
-            **_images(whole, "stage spectra", "stages", same_stage=False),
+            RANK: _members([of_stage(part, stage) for part in regular for stage in (1, 2)], _rank_shares),
+            **_distance_of_depths(parts),
+            **_across_images(stages, "stage spectra", same_stage=False),
         },
     }
 
 
-def _images(parts: Sequence[xarray.Dataset], what: str, others: str, same_stage: bool) -> dict[str, list[float]]:
-    """Members are the units (or stages) of all networks."""
+def _across_images(parts: Sequence[xarray.Dataset], kind: str, same_stage: bool) -> dict[Quantity, list[float]]:
+    """Members are the units (or stages) of all networks. same_stage: the baseline is of units of the same stage."""
     correlations, spreads, above = [], [], []
     for part in parts:
         spectra = {str(name): _values(part, name) for name in part["unit"].values}  # samples x size
@@ -88,32 +157,26 @@ def _images(parts: Sequence[xarray.Dataset], what: str, others: str, same_stage:
             spreads.append(_spread(values))
             if across_others:
                 above.append(float(across_images - numpy.mean(across_others)))
-    return {
-        f"correlation of {what} across images": correlations,
-        f"median relative spread of {what} across images": spreads,
-        f"correlation of {what} across images - across {others}": above,
-    }
+    return {CORRELATION[kind]: correlations, SPREAD[kind]: spreads, ABOVE_BASELINE[kind]: above}
 
 
-def _down_sampling(parts: Sequence[xarray.Dataset]) -> dict[str, Any]:
-    """Members are the networks whose shortcuts are projections; padded ones are reported besides."""
-    found: dict[str, Any] = {"seeds": sum("projection" in part["skip"].values for part in parts)}
+def _down_sampling(parts: Sequence[xarray.Dataset]) -> dict[Quantity, Any]:
+    """Members are the networks whose shortcuts are projections; padded ones are also reported."""
+    found: dict[Quantity, Any] = {SEEDS: sum("projection" in part["skip"].values for part in parts)}
     for part in parts:
         shares = part["share_near_one"].mean("sample")
         for stage in (2, 3):
             here = of_stage(part, stage)["unit"].values
-            same = regular(of_stage(part, stage))["unit"].values
-            for kind in ("projection", "pad"):
-                down = [n for n in here if part["skip"].sel(unit=n) == kind]
-                if len(down) and len(same):
-                    remark = "" if kind == "projection" else ", padded shortcuts"
-                    ratio = float(shares.sel(unit=down).mean() / shares.sel(unit=same).mean())
-                    name = f"share near 1, down-sampling / regular units, stage {stage}{remark}"
-                    found.setdefault(name, []).append(ratio)
+            regular = regular_units(of_stage(part, stage))["unit"].values
+            for skip, quantities in (("projection", DOWN_SAMPLING), ("pad", PADDED)):
+                down = [name for name in here if part["skip"].sel(unit=name) == skip]
+                if len(down) and len(regular):
+                    ratio = float(shares.sel(unit=down).mean() / shares.sel(unit=regular).mean())
+                    found.setdefault(quantities[stage], []).append(ratio)
     return found
 
 
-def _alike(parts: Sequence[xarray.Dataset]) -> dict[str, list[float]]:
+def _distance_of_depths(parts: Sequence[xarray.Dataset]) -> dict[Quantity, list[float]]:
     """|a - b| / max(a, b), rank by rank, of the mean spectra of the regular units; members are the stages."""
     by_depth = {
         depth: next((part for part in parts if str(part.attrs["network"]).startswith(f"resnet{depth}-cifar")), None)
@@ -124,13 +187,13 @@ def _alike(parts: Sequence[xarray.Dataset]) -> dict[str, list[float]]:
     distances = []
     for stage in (1, 2, 3):
         first, second = (
-            regular(of_stage(part, stage))["value"].mean(("unit", "sample")).dropna("index").values
+            regular_units(of_stage(part, stage))["value"].mean(("unit", "sample")).dropna("index").values
             for part in (by_depth[56], by_depth[110])
         )
         larger = numpy.maximum(first, second)
         kept = larger > NEGLIGIBLE * larger[0]
         distances.append(float(numpy.median(numpy.abs(first - second)[kept] / larger[kept])))
-    return {"median relative distance of spectra, ResNet-56 and ResNet-110": distances}
+    return {DISTANCE: distances}
 
 
 def _largest_over_median(part: xarray.Dataset) -> numpy.ndarray:
@@ -139,11 +202,11 @@ def _largest_over_median(part: xarray.Dataset) -> numpy.ndarray:
     return (part["largest"] / middle).where(2 * part["rank"] > part["size"], numpy.inf).mean("sample").values
 
 
-def _rank_shares(part: xarray.Dataset) -> list[float]:
-    return [float(value) for value in (part["rank"] / part["size"]).mean("sample").values]
+def _rank_shares(part: xarray.Dataset) -> numpy.ndarray:
+    return (part["rank"] / part["size"]).mean("sample").values
 
 
-def _members(parts: Sequence[xarray.Dataset], get: Any) -> list[float]:
+def _members(parts: Sequence[xarray.Dataset], get: Callable[[xarray.Dataset], numpy.ndarray]) -> list[float]:
     return [float(value) for part in parts for value in get(part)]
 
 
@@ -181,5 +244,5 @@ STUDY = Study(
         "paper": "half an hour on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
-    claims=decided_by("D.spectra"),
+    claims=(D4, D5, D6, D17, D18),
 )

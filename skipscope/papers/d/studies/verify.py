@@ -11,22 +11,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from skipscope.measure import verification
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.claims import decided_by
-from skipscope.papers.d.measured import described
-from skipscope.papers.d.subjects import Subjects, subjects
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
+from skipscope.runs.sweep import Task
 from skipscope.trace import trace
 
 if TYPE_CHECKING:
     import xarray
+
+JACOBIANS = Quantity("Jacobians")
+SMALLEST_SLOPE = Quantity("slope of r0, smallest")
+LARGEST_SLOPE = Quantity("slope of r0, largest")
+REJECTED = Quantity("Jacobians with r1 neither of slope 1.9 nor at rounding")
+ADJOINT_ERROR = Quantity("largest adjoint error")
+SEEN = Quantity("seen")
+CONTROL_REJECTED = Quantity("wrong Jacobian rejected")
+D1 = Claim(
+    "D1",
+    "The Jacobian is the derivative of the unit, and its transpose is its transpose.",
+    "Jacobian test (r0 and r1 against the step) and adjoint test of every unit",
+    criteria=(
+        SMALLEST_SLOPE.at_least(0.9),
+        LARGEST_SLOPE.at_most(1.1),
+        REJECTED.exactly(0.0),
+        ADJOINT_ERROR.at_most(1e-10),
+    ),
+    controls=(JACOBIANS.at_least(1.0), CONTROL_REJECTED.exactly(1.0)),
+    note="Between ReLUs a unit is linear, and r1 drops to rounding as soon as no kink is crossed.",
+)
 
 
 class Smooth(nn.Module):
@@ -41,35 +61,30 @@ class Smooth(nn.Module):
         return nn.functional.softplus(h + self.second(nn.functional.softplus(self.first(h))))
 
 
-def run(bench: Bench, settings: Subjects) -> Evidence:
-    parts = [bench.part("smooth", lambda: _smooth(bench))]
-    for subject in subjects(bench, settings):
-        parts.append(
-            bench.part(
-                subject.key,
-                lambda subject=subject: described(  # type: ignore[misc]
-                    verification(subject.trunk, subject.images, units=subject.names), subject
-                ),
-            )
-        )
-    return {"D1": evidence(parts)}
+def run(bench: Bench, settings: NetworkSettings) -> Evidence:
+    networks = (network.task(_measured) for network in measured_networks(bench, settings))
+    return evidence(bench.sweep(chain([Task("smooth", lambda: _smooth(bench))], networks)))
 
 
-def evidence(parts: Sequence[xarray.Dataset]) -> dict[str, Any]:
+def evidence(parts: Sequence[xarray.Dataset]) -> Evidence:
     """Over all Jacobians of all datasets."""
     seen = Counter(str(kind) for part in parts for kind in part["seen"].values.ravel())
     slopes = [part["slope_zeroth"] for part in parts]
     return {
-        "Jacobians": sum(seen.values()),
-        "slope of r0, smallest": min(float(slope.min(skipna=False)) for slope in slopes),
-        "slope of r0, largest": max(float(slope.max(skipna=False)) for slope in slopes),
-        "Jacobians with r1 neither of slope 1.9 nor at rounding": seen["wrong"]
-        + seen["not a derivative"]
-        + seen["not tested"],
-        "largest adjoint error": max(float(part["adjoint_error"].max(skipna=False)) for part in parts),
-        "seen": ", ".join(f"{count} {kind}" for kind, count in seen.items()),
-        "wrong Jacobian rejected": all(not part.attrs["control_passed"] for part in parts),
+        D1: {
+            JACOBIANS: sum(seen.values()),
+            SMALLEST_SLOPE: min(float(slope.min(skipna=False)) for slope in slopes),
+            LARGEST_SLOPE: max(float(slope.max(skipna=False)) for slope in slopes),
+            REJECTED: seen["wrong"] + seen["not a derivative"] + seen["not tested"],
+            ADJOINT_ERROR: max(float(part["adjoint_error"].max(skipna=False)) for part in parts),
+            SEEN: ", ".join(f"{count} {kind}" for kind, count in seen.items()),
+            CONTROL_REJECTED: all(not part.attrs["control_passed"] for part in parts),
+        }
     }
+
+
+def _measured(network: MeasuredNetwork) -> xarray.Dataset:
+    return verification(network.trunk, network.images, units=network.names)
 
 
 def _smooth(bench: Bench) -> xarray.Dataset:
@@ -86,10 +101,10 @@ STUDY = Study(
     paper_found="The implementation passes the Jacobian test: r0 falls linearly and r1 quadratically.",
     we_expect="Every unit passes; r1 falls quadratically on smooth units and to rounding on piecewise linear ones.",
     presets={
-        "smoke": Subjects("resnet8-digits-n8", epochs=1, networks=1, images=2),
-        "quick": Subjects(units=("stage3.4", "stage3.8"), large_images=(2,)),
-        "full": Subjects(large_images=(5, 2), train110=True),
-        "paper": Subjects(train110=True),
+        "smoke": NetworkSettings("resnet8-digits-n8", epochs=1, networks=1, images=2),
+        "quick": NetworkSettings(units=("stage3.4", "stage3.8"), large_images=(2,)),
+        "full": NetworkSettings(large_images=(5, 2), train110=True),
+        "paper": NetworkSettings(train110=True),
     },
     cost={
         "smoke": "seconds",
@@ -98,5 +113,5 @@ STUDY = Study(
         "paper": "a few minutes on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
-    claims=decided_by("D.verify"),
+    claims=(D1,),
 )

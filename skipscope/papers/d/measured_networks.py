@@ -1,17 +1,17 @@
-"""The networks and images that the studies of paper D look at.
+"""The networks and images that the studies of paper D measure.
 
-Small ones are trained on digits, one a seed, with projections as shortcuts, as in the paper's own source. Large ones
-are networks for CIFAR-10 whose weights are given: `weights` is a file of a ResNet-56, or NAME:FILE, several with
-commas.
+Small networks are trained on digits, one per seed, with projections as shortcuts, as in the paper's own source. Large
+ones are networks for CIFAR-10 whose weights are given: `weights` is a file of a ResNet-56, or NAME:FILE, several with
+commas between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
@@ -23,19 +23,24 @@ from skipscope.models.names import build, parse
 from skipscope.models.request import require_weights
 from skipscope.models.resnet import ResNet
 from skipscope.models.weights import load_weights
-from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit import Bench, Subject
 from skipscope.runs.files import digest
+from skipscope.runs.sweep import Task
 from skipscope.trace import Trunk, trace
 from skipscope.training import Settings
 
-LARGE_TRAINING = Settings(
+if TYPE_CHECKING:
+    import xarray
+
+RESNET110 = "resnet110-cifar-projection"
+RESNET110_TRAINING = Settings(
     epochs=80, batch=128, rate=0.1, nesterov=True, warmup=5, augmentation="crop-flip", precision="bfloat16"
 )
 TRACED_WITH = 2  # images; a trunk works for any number of them
 
 
 @dataclass(frozen=True)
-class Subjects(Constrained):
+class NetworkSettings(Constrained):
     """Settings that the studies of paper D share."""
 
     model: str = "resnet32-digits-projection"
@@ -46,25 +51,27 @@ class Subjects(Constrained):
     data: str = "cifar10"  # of the large networks
     train110: bool = False  # train a ResNet-110 where no weights of one are given; needs a GPU
     units: tuple[str, ...] = ()  # of the large networks: all where none are named
-    # Of each large network in turn; the last number goes for all that follow.
+    # Of each large network in turn; the last number is used for all that follow.
     large_images: Annotated[tuple[int, ...], not_empty, each(at_least(1))] = (5,)
 
     def expectations(self) -> Iterator[Expectation]:
         require_digits(self.model)
         for text in self.weights:
-            _named(text)  # says what is wrong before any work
+            _name_and_file(text)  # a wrong one is reported before any work
         yield from super().expectations()
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredNetwork:
+    """A trained network in evaluation mode, with the test images at which it is measured."""
+
     key: str  # begins the names of its datasets
     title: str
-    model: ResNet  # in evaluation mode
+    model: ResNet
     data: Dataset
     count: int  # of images
     units: tuple[str, ...]  # none named: all
-    seed: int
+    seed: int  # of the choice of images
     large: bool
 
     @cached_property
@@ -82,29 +89,52 @@ class Subject:
 
     @property
     def names(self) -> list[str]:
-        """Of the units to look at."""
+        """Of the units to measure."""
         return list(self.units) or [unit.name for unit in self.trunk.units]
+
+    def middle_unit(self, stage: int) -> str:
+        """The middle unit of a stage, counted from 1: the fifth of nine in ResNet-56. Only the first down-samples."""
+        units = self.trunk.stages[stage - 1].units
+        return units[len(units) // 2].name
+
+    @torch.no_grad()
+    def right_answers(self) -> int:
+        """How many of its images are classified correctly: a sign that weights and images belong together."""
+        chosen = self.data.test_choice(self.count, self.seed)
+        answers = self.model(self.images).argmax(1).cpu()
+        return int((answers == self.data.test.labels[chosen].cpu()).sum())
+
+    def describe(self, dataset: xarray.Dataset) -> xarray.Dataset:
+        """With attributes that say what it was measured on."""
+        return dataset.assign_attrs(network=self.title, large=int(self.large and not self.units))
+
+    def task(self, compute: Callable[[MeasuredNetwork], xarray.Dataset], suffix: str = "") -> Task:
+        """A dataset of this network."""
+        return Task(self.key + suffix, lambda: self.describe(compute(self)))
 
     def _to_model(self, tensor: Tensor) -> Tensor:
         return tensor.to(next(self.model.parameters()).device)
 
 
-def subjects(bench: Bench, settings: Subjects) -> Iterator[Subject]:
+def measured_networks(bench: Bench, settings: NetworkSettings) -> Iterator[MeasuredNetwork]:
     """One after another; a large network is loaded when it is its turn."""
     data = bench.data("digits")
-    for number in range(settings.networks):
-        seed = bench.seeds(settings.networks)[number]
-        found = bench.trained(settings.model, data, Settings(epochs=settings.epochs), seed=seed)
+    seeds = tuple(bench.seeds(settings.networks))
+    small = Subject(settings.model, settings.model, data, Settings(epochs=settings.epochs), seeds)
+    for number, seed in enumerate(small.seeds):
+        found = small.trained(bench, seed)
         if found.diverged:
             bench.note(f"{settings.model}, seed {seed}, diverged in training and was left out")
             continue
-        title = f"{settings.model}, seed {seed} ({found.test_accuracy:.1%})"
-        yield Subject(f"digits-{number}", title, found.model, data, settings.images, (), bench.seed, large=False)
-    yield from _large(bench, settings)
+        title = f"{small.title}, seed {seed} ({found.test_accuracy:.1%})"
+        yield MeasuredNetwork(
+            f"digits-{number}", title, found.model, data, settings.images, (), bench.seed, large=False
+        )
+    yield from _large_networks(bench, settings)
 
 
-def _large(bench: Bench, settings: Subjects) -> Iterator[Subject]:
-    files = [_named(text) for text in settings.weights]
+def _large_networks(bench: Bench, settings: NetworkSettings) -> Iterator[MeasuredNetwork]:
+    files = [_name_and_file(text) for text in settings.weights]
     if not files and not settings.train110:
         bench.note("no weights of a network for CIFAR-10 were given, so there are small networks alone")
         return
@@ -112,16 +142,22 @@ def _large(bench: Bench, settings: Subjects) -> Iterator[Subject]:
     if data.stands_in_for:
         bench.note(f"{data.stands_in_for} was not found, so the networks with given weights were left out")
         return
+
+    def large(key: str, title: str, model: ResNet, number: int) -> MeasuredNetwork:
+        images = settings.large_images[min(number, len(settings.large_images) - 1)]
+        return MeasuredNetwork(key, title, model, data, images, settings.units, bench.seed, large=True)
+
+    names = [name for name, _ in files]
     for number, (name, file) in enumerate(files):
         bench.run.used(f"weights {file}", {"sha256": digest(file)})
         model = build(name).eval()
         load_weights(model, file)
-        title = name if [other for other, _ in files].count(name) == 1 else f"{name} ({file.stem})"
-        yield _one(f"{name}-{number}", title, model.to(bench.device), data, bench, settings, number)
-    name = "resnet110-cifar-projection"
-    if settings.train110 and name not in [other for other, _ in files]:
-        found = bench.trained(name, data.to(bench.device), LARGE_TRAINING, seed=bench.seed)
-        yield _one(name, f"{name} ({found.test_accuracy:.1%})", found.model, data, bench, settings, len(files))
+        title = name if names.count(name) == 1 else f"{name} ({file.stem})"
+        yield large(f"{name}-{number}", title, model.to(bench.device), number)
+    if settings.train110 and RESNET110 not in names:
+        subject = Subject(RESNET110, RESNET110, data.to(bench.device), RESNET110_TRAINING, (bench.seed,))
+        found = subject.trained(bench, bench.seed)
+        yield large(RESNET110, f"{RESNET110} ({found.test_accuracy:.1%})", found.model, len(files))
 
 
 def require_digits(name: str) -> None:
@@ -131,12 +167,7 @@ def require_digits(name: str) -> None:
         raise InputError(f"model {name}: expected a network for digits with batch norms, such as resnet20-digits")
 
 
-def _one(key: str, title: str, model: ResNet, data: Dataset, bench: Bench, settings: Subjects, number: int) -> Subject:
-    images = settings.large_images[min(number, len(settings.large_images) - 1)]
-    return Subject(key, title, model, data, images, settings.units, bench.seed, large=True)
-
-
-def _named(text: str) -> tuple[str, Path]:
+def _name_and_file(text: str) -> tuple[str, Path]:
     name, colon, file = text.partition(":")
     if not colon:
         name, file = "resnet56-cifar", text
@@ -144,11 +175,3 @@ def _named(text: str) -> tuple[str, Path]:
         raise InputError(f"weights {text}: expected FILE or NAME:FILE of a network for cifar, as resnet110-cifar:a.pt")
     require_weights(Path(file))
     return name, Path(file)
-
-
-@torch.no_grad()
-def right_answers(subject: Subject) -> int:
-    """How many of the measured images are classified correctly: a sign that weights and images fit together."""
-    chosen = subject.data.test_choice(subject.count, subject.seed)
-    answers = subject.model(subject.images).argmax(1).cpu()
-    return int((answers == subject.data.test.labels[chosen].cpu()).sum())
