@@ -60,7 +60,7 @@ def test_every_model_of_the_trace_table(name: str) -> None:
 
 def check(model: Any, x: Any, **options: Any) -> Any:
     """Without the units, which take most of the time and change neither verdict nor signals (test_check_units.py)."""
-    return ss.check(model, x, units=False, **options)
+    return ss.check(model, x, unit_spectra=False, **options)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from skipscope.check import remedies
 from skipscope.check.diagnoses import diagnoses
 from skipscope.check.rules import RULES
 from skipscope.check.signals import measured
-from skipscope.check.units import unit_spectra
+from skipscope.check.units import spectra_of_units
 from tests.seeded import generator
 from tests.trace.nets import Residual
 
@@ -73,7 +73,7 @@ def test_exploding_weights_of_a_plain_network_are_drawn_anew() -> None:
 @pytest.mark.parametrize(("depth", "deviation"), [(12, 50.0), (12, 0.02), (40, 1.0)])
 def test_what_is_named_mends_and_breaks_nothing_else(depth: int, deviation: float) -> None:
     model = plain(depth, deviation)
-    forecast = ss.check(model, x(), units=False)
+    forecast = ss.check(model, x(), unit_spectra=False)
     before = {finding.name for finding in forecast.findings}
     assert before
     trials = {trial.remedy: trial for trial in forecast.trials}
@@ -97,7 +97,7 @@ def test_a_trial_is_what_the_user_would_measure() -> None:
             parameter.data.mul_(0.1)
     assert trials["branches times 0.1"] == measured(changed, data).signals
     normal = plain(8, 0.01)
-    found = {trial.remedy: trial.signals for trial in ss.check(normal, data, units=False).trials}
+    found = {trial.remedy: trial.signals for trial in ss.check(normal, data, unit_spectra=False).trials}
     norms = [nn.Sequential(layer, nn.BatchNorm1d(WIDTH)) if isinstance(layer, nn.Linear) else layer for layer in normal]
     by_hand = measured(nn.Sequential(*norms[:-1], normal[-1]), data).signals
     for name, value in found["normalisation after every layer but the last"].items():
@@ -125,14 +125,14 @@ def test_the_ends_of_branches() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x + self.first(x) + self.second(x)
 
-    ends = unit_spectra(nn.Sequential(nn.Linear(WIDTH, WIDTH), Two(), nn.Linear(WIDTH, 3)), x())["branch_end"]
+    ends = spectra_of_units(nn.Sequential(nn.Linear(WIDTH, WIDTH), Two(), nn.Linear(WIDTH, 3)), x())["branch_end"]
     assert ends.values.tolist() == ["1.first.2.bias,1.first.2.weight,1.second.1.bias,1.second.1.weight"]
 
 
 def test_no_norms_for_what_has_them() -> None:
     model = plain(40, 0.02)
     model.insert(1, nn.BatchNorm1d(WIDTH))
-    forecast = ss.check(model, x(), units=False)
+    forecast = ss.check(model, x(), unit_spectra=False)
     assert forecast.trials
     assert not any("normalisation" in trial.remedy for trial in forecast.trials)
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_copied_has_no_remedies_named() -> None:
 
     model = plain(12, 50.0)
     model.lock = threading.Lock()  # type: ignore[assignment]
-    forecast = ss.check(model, x(), units=False)
+    forecast = ss.check(model, x(), unit_spectra=False)
     assert forecast.findings
     assert all(finding.remedies == () for finding in forecast.findings)
     assert any(note.startswith("No remedies were tried: Sequential cannot be copied") for note in forecast.notes)
@@ -166,7 +166,7 @@ def remedies_of(forecast: ss.Forecast) -> set[str]:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_remedies_in_half_precision(dtype: torch.dtype) -> None:
-    forecast = ss.check(plain(12, 0.02).to(dtype), x().to(dtype), units=False)
+    forecast = ss.check(plain(12, 0.02).to(dtype), x().to(dtype), unit_spectra=False)
     assert forecast.findings
     assert {"He's initial weights", "orthogonal weights"} <= remedies_of(forecast)
     (trial,) = [trial for trial in forecast.trials if trial.remedy == "orthogonal weights times sqrt(2)"]
@@ -190,7 +190,7 @@ def test_a_last_layer_tied_to_the_first_is_scaled() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
     nn.init.orthogonal_(model[0].weight, 100)  # type: ignore[arg-type]
     model[3].weight = model[0].weight
-    assert "the last layer times 0.01" in remedies_of(ss.check(model, x(), units=False))
+    assert "the last layer times 0.01" in remedies_of(ss.check(model, x(), unit_spectra=False))
 
 
 class Style(nn.Module):
@@ -205,7 +205,7 @@ class Style(nn.Module):
 
 
 def test_a_remedy_that_does_not_run_leaves_the_others() -> None:
-    forecast = ss.check(Style(), x(), units=False)
+    forecast = ss.check(Style(), x(), unit_spectra=False)
     assert "He's initial weights" in remedies_of(forecast)
     assert not any("normalisation" in remedy for remedy in remedies_of(forecast))
     (note,) = [note for note in forecast.notes if "ried: " in note]
@@ -217,7 +217,7 @@ def test_a_lack_of_memory_for_one_remedy_leaves_the_others(monkeypatch: pytest.M
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
     monkeypatch.setattr(remedies, "_normalised", full)
-    forecast = ss.check(plain(12, 50.0), x(), units=False)
+    forecast = ss.check(plain(12, 50.0), x(), unit_spectra=False)
     assert "He's initial weights" in remedies_of(forecast)
     assert any(note.startswith("Not tried: normalisation") and "not enough memory" in note for note in forecast.notes)
 
@@ -308,7 +308,7 @@ def test_constant_weights(constant: float) -> None:
 
 def test_softmax_before_the_loss() -> None:
     model = plain(6, 1.0)
-    forecast = ss.check(nn.Sequential(*model, nn.Softmax(1)), x(), units=False)
+    forecast = ss.check(nn.Sequential(*model, nn.Softmax(1)), x(), unit_spectra=False)
     assert any("after a softmax" in each for each in forecast.diagnoses)
     assert "after a softmax" in " ".join(str(forecast).split())
     assert "softmax" not in told(nn.Sequential(*model, nn.LogSoftmax(1)))

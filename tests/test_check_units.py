@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check.units import PROBES, SAMPLES, NoUnitsError, moments, unit_spectra
+from skipscope.check.units import PROBES, SAMPLES, NoUnitsError, moments, spectra_of_units
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense
 from skipscope.numerics import seed_of
@@ -65,7 +65,7 @@ def test_moments_are_exact_where_all_signs_are_there(rows: int, columns: int) ->
 @pytest.mark.slow
 def test_units_agree_with_dense_jacobians() -> None:
     model, x = residual(3), normal(SAMPLES, N)
-    found = unit_spectra(model, x)
+    found = spectra_of_units(model, x)
     assert list(found["unit"].values) == ["1", "2", "3"]
     state = model[0](x).detach()
     for index, name in enumerate(found["unit"].values):
@@ -95,7 +95,7 @@ def test_an_isometry_has_neither_gain_nor_spread() -> None:
     model = residual()
     for unit in model[1:3]:
         nn.init.zeros_(unit.branch[-1].weight)  # type: ignore[union-attr, index]
-    found = unit_spectra(model, normal(B, N))
+    found = spectra_of_units(model, normal(B, N))
     assert found["gain"].values == pytest.approx([0, 0], abs=1e-12)
     assert found["spread"].values == pytest.approx([0, 0], abs=1e-12)
     assert found["branch_gain"].values == pytest.approx(math.log10(1.4e-45))
@@ -114,7 +114,7 @@ def test_a_random_matrix_has_spread_one_and_spreads_of_free_factors_add_up() -> 
 @pytest.mark.parametrize("running", [True, False])
 def test_batch_norms_have_the_statistics_of_the_whole_batch(running: bool) -> None:
     model, x = residual(1, norm=True, running=running), 3 + 0.1 * normal(B, N)
-    found = unit_spectra(model, x, seed=4)
+    found = spectra_of_units(model, x, seed=4)
     assert found.attrs["samples"] == SAMPLES < B
     stem, (first, norm, _, last) = model[0], model[1].branch  # type: ignore[misc]
     entry = stem(x).detach()
@@ -162,7 +162,7 @@ def test_the_model_and_its_input_stay_as_they_are() -> None:
     model[2].eval()
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
     kept, numbers = x.clone(), torch.get_rng_state()
-    unit_spectra(model, x)
+    spectra_of_units(model, x)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
     assert not any(module._forward_pre_hooks for module in model.modules())
@@ -172,7 +172,7 @@ def test_the_model_and_its_input_stay_as_they_are() -> None:
 
 def test_half_precision_is_measured_in_single() -> None:
     model, x = residual(1, norm=True).bfloat16(), normal(B, N).bfloat16()
-    found, expected = unit_spectra(model, x), unit_spectra(copy.deepcopy(model).float(), x.float())
+    found, expected = spectra_of_units(model, x), spectra_of_units(copy.deepcopy(model).float(), x.float())
     assert found["spread"].values == pytest.approx(expected["spread"].values, rel=1e-6)
     assert model[0].weight.dtype == torch.bfloat16
 
@@ -252,7 +252,7 @@ def test_what_has_no_units_to_measure_is_checked_all_the_same(make: type[nn.Modu
 
 def test_an_operation_with_a_backward_rule_alone_is_measured() -> None:
     model = nn.Sequential(nn.Linear(N, N), Residual(BackwardOnly()), nn.Linear(N, 3)).double()
-    found = unit_spectra(model, normal(B, N))
+    found = spectra_of_units(model, normal(B, N))
     assert found["gain"].values == pytest.approx([math.log10(3)])  # x + 2 x
     assert found["branch_gain"].values == pytest.approx([math.log10(2)])
 
@@ -271,9 +271,9 @@ class OfTheMean(nn.Module):
 
 def test_units_that_cannot_be_measured_are_not_taken_for_none() -> None:
     with pytest.raises(NoUnitsError, match=r"has no residual units$"):
-        unit_spectra(nn.Sequential(nn.Linear(N, N), nn.Linear(N, 3)).double(), normal(B, N))
+        spectra_of_units(nn.Sequential(nn.Linear(N, N), nn.Linear(N, 3)).double(), normal(B, N))
     with pytest.raises(InputError, match="has no residual units to measure; unit is none: ") as raised:
-        unit_spectra(OfTheMean().double(), normal(B, N))
+        spectra_of_units(OfTheMean().double(), normal(B, N))
     assert not isinstance(raised.value, NoUnitsError)
 
 
@@ -281,7 +281,7 @@ def test_a_lack_of_memory_for_units_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     def full(*arguments: object) -> None:
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(sys.modules[unit_spectra.__module__], "_unit", full)
+    monkeypatch.setattr(sys.modules[spectra_of_units.__module__], "_unit", full)
     forecast = ss.check(residual(1), normal(B, N))
     assert any(note.startswith("Units were not measured: there is not enough memory") for note in forecast.notes)
 
@@ -307,7 +307,7 @@ def test_units_are_described() -> None:
     assert f"10^{gains.sum():.1f} over all of them (product); spread {spreads.sum():.3g} in all" in text
     assert f"largest at {units['unit'].values[spreads.argmax()]} ({spreads.max():.3g})" in text
     json.dumps(forecast.to_dict()["units"])
-    without = ss.check(model, x, units=False)
+    without = ss.check(model, x, unit_spectra=False)
     assert without.units is None
     assert "nits" not in str(without)
     assert without.signals == forecast.signals
@@ -329,7 +329,7 @@ def test_a_finding_names_the_units_that_contribute_most() -> None:
         named = f"contribute most: 5 ({shares['5']:.1%}), 2 ({shares['2']:.1%}); all 6 together"
         assert f"{named} {sum(shares.values()):.0%}" in findings[name].sentence
     assert not any("skips" in trial.remedy for trial in forecast.trials)
-    without = ss.check(model, normal(B, N), units=False)
+    without = ss.check(model, normal(B, N), unit_spectra=False)
     assert "Units that contribute most" not in without.findings[0].sentence
     assert not any("branches" in trial.remedy for trial in without.trials)
 
@@ -368,7 +368,7 @@ def test_units_inside_others_are_part_of_them() -> None:
     trunk = ss.trace(model, x)
     along = [unit.name for stage in trunk.stages for unit in stage.units]
     assert len(along) < len(trunk.units)
-    assert list(unit_spectra(model, x)["unit"].values) == along
+    assert list(spectra_of_units(model, x)["unit"].values) == along
 
 
 # -- the command

@@ -38,7 +38,7 @@ def plain(depth: int, width: int = 96, seed: int = 1) -> nn.Sequential:
 
 
 def check(model: nn.Module, x: Tensor) -> ss.Forecast:
-    return ss.check(model, x, units=False)
+    return ss.check(model, x, unit_spectra=False)
 
 
 # -- too few samples

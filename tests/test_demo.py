@@ -212,7 +212,7 @@ def test_raised_thresholds_leave_the_network_itself_alone() -> None:
 def test_the_command_prints_one_document(
     result: Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: result)
+    monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, announce: result)
     assert run_command(monkeypatch, "demo", "--json") == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out, parse_constant=pytest.fail)
@@ -249,7 +249,7 @@ def test_ctrl_c_leaves_whole_files_and_a_second_run_replaces_them(
             raise KeyboardInterrupt
 
     real = demo
-    monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, progress: real(out, progress=interrupt, **TINY))
+    monkeypatch.setattr(skipscope.demo, "demo", lambda out, seed, announce: real(out, announce=interrupt, **TINY))
     for _ in range(2):
         assert run_command(monkeypatch, "demo", "--out", tmp_path / "run") == 130
         captured = capsys.readouterr()

@@ -61,7 +61,7 @@ def test_a_relu_at_exactly_zero_has_no_slope(dtype: torch.dtype) -> None:
     assert counted["inactive"].values.tolist() == [[4, 6]]
     assert counted["zeros"].values.tolist() == [[4, 6]]
     assert not counted["violated"].any()
-    found = ss.alignment(trunk, x, 3)
+    found = ss.alignment(trunk, x, k=3)
     assert found["numerical_rank"][0].values.tolist() == [2, 0]
     assert found["reason_ujv"][0, 0].values.tolist() == ["", "zero Jacobian"]
 
@@ -142,7 +142,7 @@ def test_the_rank_of_a_float32_model_is_counted_in_float64() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(Residual(nn.Sequential(nn.Linear(40, 2), nn.Linear(2, 40)))), torch.randn(2, 40)
     trunk = ss.trace(model, x)
-    found = ss.alignment(trunk, x, 5)
+    found = ss.alignment(trunk, x, k=5)
     assert found["arithmetic"].values.tolist() == ["float64"]
     assert found.attrs["dtype"] == "float32"
     assert found["numerical_rank"].values.tolist() == [[2, 2]]

@@ -113,7 +113,7 @@ def test_what_was_made_before_an_interruption_is_kept() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dict(steps(ss.trace(model, x), x, 300, seed=0, progress=stop, keep=made.__setitem__))
+        dict(steps(ss.trace(model, x), x, 300, seed=0, announce=stop, keep=made.__setitem__))
     assert made["spectra"].sizes["unit"] == 3
 
 
@@ -130,7 +130,7 @@ def test_a_budget_that_is_used_up_ends_it() -> None:
     torch.manual_seed(0)
     model, x = build(SMALL).eval(), torch.randn(2, 1, 8, 8)
     made: dict[str, xarray.Dataset] = {}
-    left_out = dict(steps(ss.trace(model, x), x, 1e-9, seed=0, progress=None, keep=made.__setitem__))
+    left_out = dict(steps(ss.trace(model, x), x, 1e-9, seed=0, announce=lambda *_: None, keep=made.__setitem__))
     assert "spectra" not in made
     assert {"profile", "all singular values of stage1.0"} <= set(left_out)
     assert "used up" in left_out["profile"]

@@ -45,7 +45,7 @@ class Opaque(nn.Module):
 
 
 def with_loss(model: nn.Module, x: Tensor) -> Any:
-    return ss.curvature(model, nn.MSELoss(), (x, torch.zeros_like(x)), mode="exact")
+    return ss.curvature(model, nn.MSELoss(), (x, torch.zeros_like(x)), route="exact")
 
 
 @pytest.mark.parametrize("measure", [ss.trace, ss.check, ss.conditioning, with_loss])

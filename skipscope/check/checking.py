@@ -15,7 +15,8 @@ from skipscope.check.origin import Origin, origin_of_not_finite
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
 from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import Measured, measured
-from skipscope.check.units import NoUnitsError, unit_spectra
+from skipscope.check.units import NoUnitsError, spectra_of_units
+from skipscope.renamed import renamed_parameters
 from skipscope.report.table import number
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.tracing import own_output
@@ -31,18 +32,20 @@ SHARE = 0.1  # of the whole, at least
 OUTSTANDING = 2.0  # times the median of the others
 
 
-def check(model: nn.Module, x: Any, *, seed: int = 0, units: bool = True) -> Forecast:
+@renamed_parameters(units="unit_spectra")
+def check(model: nn.Module, x: Any, *, seed: int = 0, unit_spectra: bool = True) -> Forecast:
     """Forecast whether a model trains from the weights that it has, at a batch of at least two different samples.
 
     Nothing is trained and nothing of the model changes; where something is found, remedies are tried on copies. x: a
     tensor, a tuple of positional or a dict of keyword inputs, with real data if there are some. The thresholds were
     found with 32 samples; with fewer, some rules may not be answered. seed: of the random functionals whose gradients
-    are followed back. units: look at the spectra of the residual units as well, on a copy of the model whose graph is
-    exported, which takes seconds where it is large; no rule needs them, remedies that change branches or add skips do.
+    are followed back. unit_spectra: look at the spectra of the residual units as well, on a copy of the model whose
+    graph is exported, which takes seconds where it is large; no rule needs them, remedies that change branches or add
+    skips do.
     """
     found = measured(model, x, seed)
     _refuse_what_is_no_function(model, x)
-    spectra, left_out, without_units = _units(model, x, seed, found) if units else (None, "", False)
+    spectra, left_out, without_units = _units(model, x, seed, found) if unit_spectra else (None, "", False)
     origin = origin_of_not_finite(model, x) if found.not_finite else None
     broken = broken_in(found)
     mendable = not found.not_finite or _overflows(origin)
@@ -118,7 +121,7 @@ def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray
     if found.not_finite:
         return None, "not all numbers are finite", False
     try:
-        return unit_spectra(model, x, seed), "", False
+        return spectra_of_units(model, x, seed), "", False
     except Exception as error:
         why = why_not(error).partition(". Name the modules")[0]  # a check has no names of units to take
         return None, why, isinstance(error, NoUnitsError)

@@ -49,7 +49,7 @@ class NoUnitsError(InputError):
     """A trace found no residual units, nor any that only cannot be measured."""
 
 
-def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
+def spectra_of_units(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
     """Gain and spread of every residual unit along the trunk (one inside another is part of that), at a batch.
 
     Batch norms have the statistics of the batch, held fixed: the linearisation is that of a step of training but for
@@ -89,8 +89,8 @@ def unit_spectra(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
 
 
 def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, Any]:
-    J: Operator = unit.jacobian(point)  # type: ignore[attr-defined]
-    branch: Operator = unit.jacobian(point, of="branch")  # type: ignore[attr-defined]
+    J: Operator = unit.jacobian(point)
+    branch: Operator = unit.jacobian(point, of="branch")
     batch, _, size = J.shape
     drawn = torch.randint(0, 2, (batch, size, PROBES), generator=generator, dtype=torch.int8, device="cpu")
     signs = drawn.mul(2).sub(1).to(J.device, J.dtype)

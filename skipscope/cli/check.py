@@ -70,7 +70,7 @@ def check(
     with talk.step("checking"):
         from skipscope.check import check as forecast_of
 
-        forecast = forecast_of(source.model, source.batch, seed=seed, units=not no_units)
+        forecast = forecast_of(source.model, source.batch, seed=seed, unit_spectra=not no_units)
     forecast = replace(forecast, notes=(*forecast.notes, *_samples(source, samples)))
     written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **forecast.to_dict()})
     if out is not None:

@@ -32,6 +32,6 @@ def demo(
 
     say_where("cpu")
     with stopped_by_hand(f"interrupted; what was finished is in {out}"), talk.step("demo, about a minute"):
-        result = run_demo(out, seed=seed, progress=talk.progress)
+        result = run_demo(out, seed=seed, announce=talk.progress)
     talk.result(document(result.to_dict()) if as_json else str(result))
     talk.say(f"wrote {result.folder / 'report.html'}")

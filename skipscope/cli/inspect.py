@@ -110,7 +110,7 @@ def inspect(
     ):
         leave_out(
             run,
-            dict(steps(trunk, source.batch, seconds, seed=seed, progress=talk.progress, keep=run.write_dataset)),
+            dict(steps(trunk, source.batch, seconds, seed=seed, announce=talk.progress, keep=run.write_dataset)),
         )
     with talk.step("writing the report"):
         result = load(run.path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import SkipscopeError
+from skipscope.progress import Announce, Progress, announced
 
 if TYPE_CHECKING:
     import xarray
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "demo"]
 
-Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
 Step = tuple[str, str, Callable[[], "xarray.Dataset"]]  # a dataset's name, its network's, and how it is made
 WHAT = "demo"
-SHOWN = ("history-residual", "history-plain", "spectra-residual", "spectra-plain")  # on a terminal
+PARTS = 3  # that are announced: two trainings and the measurements
+ON_A_TERMINAL = ("history-residual", "history-plain", "spectra-residual", "spectra-plain")  # datasets
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Result:
         """What was found, in short."""
         from skipscope.inspection import Result as Inspection
 
-        shown = Inspection({name: _short(self.datasets[name]) for name in SHOWN}, {})
+        shown = Inspection({name: _short(self.datasets[name]) for name in ON_A_TERMINAL}, {})
         return "\n\n".join([*self.record["notes"], str(shown)])
 
 
@@ -64,11 +65,13 @@ def demo(
     images: int = 128,
     samples: int = 3,
     progress: Progress | None = None,
+    announce: Announce | None = None,
 ) -> Result:
     """Train, measure, and write a run folder with a report.
 
     images: test images that profiles and condition numbers are measured on. samples: the first of them, that spectra
-    are measured on. progress: called often; an exception that it raises ends the run.
+    are measured on. progress: called often, with how much is done and how much there is; an exception that it raises
+    ends the run. announce: in its place, called with the part that is at work, and how much of that is done.
     """
     from skipscope.data import digits
     from skipscope.demo.twins import twins
@@ -77,7 +80,8 @@ def demo(
     from skipscope.training import Settings
     from skipscope.training.threads import one_thread
 
-    report = progress or (lambda what, done, total: None)
+    counted, finish = announced("demo", progress, PARTS)
+    announce = announce or counted
     data = digits()
     settings = Settings(epochs=epochs, seed=seed)
     networks = twins(seed, depth, channels, classes=data.classes)
@@ -87,7 +91,7 @@ def demo(
         run.used(f"data {data.name}", data.describe())
         histories = {}
         for name, model in networks.items():
-            histories[name] = _trained(name, model, data, settings, report)
+            histories[name] = _trained(name, model, data, settings, announce)
             history = histories[name].to_dataset().assign_attrs(measure="history", network=name)
             run.write_dataset(f"history-{name}", history)
             run.write_checkpoint(name, model)
@@ -97,13 +101,14 @@ def demo(
         measured: dict[str, xarray.Dataset] = {}
         steps = _steps(networks, data, images, samples, seed)
         for done, (name, network, measure) in enumerate(steps):
-            report("measuring", done, len(steps))
+            announce("measuring", done, len(steps))
             measured[name] = measure().assign_attrs(network=network)
             run.write_dataset(name, measured[name])
-        report("measuring", len(steps), len(steps))
+        announce("measuring", len(steps), len(steps))
         run.note(_about_the_last_stage(measured["spectra-residual"], measured["spectra-plain"]))
         run.note(_about_the_law(*(measured[f"law-{which}"] for which in ("as-trained", "raised", "control"))))
     write_report(run.path)
+    finish()
     saved = load_run(run.path)
     return Result(saved.path, saved.record, {name: saved.dataset(name) for name in saved.names})
 
@@ -111,7 +116,7 @@ def demo(
 # -- work
 
 
-def _trained(name: str, model: ResNet, data: Dataset, settings: Settings, report: Progress) -> History:
+def _trained(name: str, model: ResNet, data: Dataset, settings: Settings, announce: Announce) -> History:
     """Trains the network and leaves it in evaluation mode."""
     from skipscope.training import train
 
@@ -120,7 +125,7 @@ def _trained(name: str, model: ResNet, data: Dataset, settings: Settings, report
         data.train,
         settings,
         test=data.test,
-        progress=lambda done, total: report(f"training the {name} network", done, total),
+        progress=lambda done, total: announce(f"training the {name} network", done, total),
     )
     if history.diverged_at is not None:
         raise SkipscopeError(

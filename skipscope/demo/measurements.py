@@ -76,4 +76,4 @@ def _trunk(model: ResNet, images: Tensor) -> Trunk:
 def _stability(trunk: Trunk, model: ResNet, data: Dataset, seed: int) -> xarray.Dataset:
     images, labels = data.test_examples(CANDIDATES * PERTURBED, seed)
     found = perturbed(model, images, labels, PERTURBED, seed)
-    return measure.stability(trunk, found.images, found.kinds).assign_attrs(found.record)
+    return measure.stability(trunk, found.images, perturbation=found.kinds).assign_attrs(found.record)

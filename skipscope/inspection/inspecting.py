@@ -38,13 +38,13 @@ from skipscope.measure.leading import leading
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
 from skipscope.measure.triplets import DENSE_SIDE
+from skipscope.progress import Announce, Progress, announced
 from skipscope.spectrum import plan
 from skipscope.trace import Point, Span, Stage, Trunk, Unit, trace
 
 if TYPE_CHECKING:
     import xarray
 
-Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
 Keep = Callable[[str, "xarray.Dataset"], object]  # called with every dataset as soon as it is there
 LeftOut = Iterator[tuple[str, str]]  # what, and why
 
@@ -61,6 +61,7 @@ LARGEST = 10  # singular values of a unit that is too large for all of them
 LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its transpose
 DRAWS = 8  # random vectors for the chance level of alignment
 ALIGNED = 4.0  # cost of an SVD with vectors over that of a spectrum
+PARTS = 5  # that are announced: cheap measurements, all singular values, leading ones, alignment, the law
 LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
 
 
@@ -77,19 +78,21 @@ def inspect(
     """Measure a model at a batch, in about `budget` (seconds, or text such as "5m").
 
     units: names of modules that are residual units, where the model cannot be exported. calibrate: give batch norms
-    that have never seen data the statistics of the batch, on a copy of the model.
+    that have never seen data the statistics of the batch, on a copy of the model. progress: called with how much is
+    done and how much there is.
     """
     seconds = seconds_in(budget)
+    announce, finish = announced("inspect", progress, PARTS)
     trunk = trace(model, x, units=units, calibrate=calibrate)
     made: dict[str, xarray.Dataset] = {}
-    left_out = dict(steps(trunk, x, seconds, seed=seed, progress=progress, keep=made.__setitem__))
+    left_out = dict(steps(trunk, x, seconds, seed=seed, announce=announce, keep=made.__setitem__))
+    finish()
     parameters = {"budget": seconds, "trunk": trunk.to_dict()}
     return Result(made, parameters, left_out, seed=seed, device=str(device_of(trunk, x)))
 
 
-def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress | None, keep: Keep) -> LeftOut:
+def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce, keep: Keep) -> LeftOut:
     """Make all datasets and give them to `keep`; yields what was left out, and why."""
-    say = progress or (lambda what, done, total: None)
     require_units(trunk)
     point = trunk.at(x)
     refused = without_derivative(trunk, point)
@@ -97,7 +100,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
         yield f"everything linear of {unit_name}", why
     linear = [unit for unit in trunk.units if unit.name not in refused]
     names = [unit.name for unit in linear]
-    work = Work(trunk, linear, point, Budget(seconds, device_of(trunk, point)), keep, say)
+    work = Work(trunk, linear, point, Budget(seconds, device_of(trunk, point)), keep, announce)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
         "profile": lambda: profile(trunk, point, units=names, seed=seed),
         "verification": lambda: verification(trunk, point, units=names),
@@ -106,15 +109,15 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, progress: Progress
     if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
         cheap["stability"] = lambda: _stability(trunk, x, names, seed)
     for done, (name, measure) in enumerate(cheap.items()):
-        say("profile, tests, condition numbers", done, len(cheap) + 1)
+        announce("profile, tests, condition numbers", done, len(cheap) + 1)
         if work.budget.left > 0:
             keep(name, measure())
         else:
             yield name, f"the budget of {seconds:.0f} s was used up"
-    say("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
+    announce("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
     work.point = point = trunk.at(x)  # of some trunks only the last point can be used, and perturbations made others
     yield from _conditioning(trunk, x, work.budget, keep)
-    say("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
+    announce("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
     units = sorted(linear, key=lambda unit: min(prod(unit.entry_shape), prod(unit.exit_shape)))
     stages = [stage for stage in trunk.stages if len(stage.units) > 1 and not refused.keys() & _names(stage)]
@@ -131,7 +134,7 @@ def without_derivative(trunk: Trunk, point: Point) -> dict[str, str]:
     reasons = {}
     for unit in trunk.units:
         try:
-            unit.jacobian(point)  # type: ignore[attr-defined]
+            unit.jacobian(point)
         except InputError as error:
             reasons[unit.name] = str(error)
             if len(reasons) == len(trunk.units):
@@ -163,20 +166,21 @@ def _stability(trunk: Trunk, x: Any, units: Sequence[str], seed: int) -> xarray.
             if len(found.kept):
                 kinds = {"adversarial": found.perturbation, "random": uniform_like(found.perturbation, seed)}
                 steps = [float(step) for step in found.eps]
-                measured = stability(trunk, found.images, kinds, units=units)
+                measured = stability(trunk, found.images, perturbation=kinds, units=units)
                 return measured.assign_attrs(step=steps, not_flipped=found.not_flipped)
-    return stability(trunk, x, {"random": uniform_like(SMALL_CHANGE * main, seed)}, units=units)
+    change = {"random": uniform_like(SMALL_CHANGE * main, seed)}
+    return stability(trunk, x, perturbation=change, units=units)
 
 
 class Work:
     """One span after another, each if its estimate fits what is left; whatever ends it, what was made is kept."""
 
     def __init__(
-        self, trunk: Trunk, linear: Sequence[Unit], point: Point, budget: Budget, keep: Keep, say: Progress
+        self, trunk: Trunk, linear: Sequence[Unit], point: Point, budget: Budget, keep: Keep, announce: Announce
     ) -> None:
         """linear: the units that have a derivative."""
         self.trunk, self.linear, self.point = trunk, linear, point
-        self.budget, self.keep, self.say = budget, keep, say
+        self.budget, self.keep, self.announce = budget, keep, announce
         self.done: dict[str, list[str]] = {}
 
     def through(
@@ -193,7 +197,7 @@ class Work:
         slowness = 1.0  # how much longer the last piece took than it was estimated to
         try:
             for number, span in enumerate(spans):
-                self.say(what, number, len(spans))
+                self.announce(what, number, len(spans))
                 planned = measure(span)
                 if isinstance(planned, str):
                     yield f"{what} of {span.name}", planned
@@ -212,12 +216,12 @@ class Work:
                     slowness = took / seconds
         finally:
             if spans:
-                self.say(what, len(spans), len(spans))
+                self.announce(what, len(spans), len(spans))
             if found:
                 self.keep(name, joined(found, [span.name for span in (*self.trunk.units, *self.trunk.stages)]))
 
     def spectrum(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]] | str:
-        J = span.jacobian(self.point)  # type: ignore[attr-defined]
+        J = span.jacobian(self.point)
         cost = plan(J)
         if not cost.fits:
             return f"it needs {cost.bytes / 2**30:.1f} GiB, {cost.free / 2**30:.1f} GiB are free"
@@ -228,7 +232,7 @@ class Work:
         return self.budget.for_spectrum(J), lambda: spectra(self.trunk, self.point, **chosen)
 
     def leading(self, span: Span, seed: int) -> tuple[float, Callable[[], xarray.Dataset]]:
-        J = span.jacobian(self.point)  # type: ignore[attr-defined]
+        J = span.jacobian(self.point)
         return (
             self.budget.for_products(J, LEADING_PRODUCTS),
             lambda: leading(self.trunk, self.point, units=[span.name], k=LARGEST, seed=seed),
@@ -236,25 +240,25 @@ class Work:
 
     def alignment(self, seed: int) -> LeftOut:
         """Of all units together: their Jacobians are compared with one another."""
-        self.say("alignment", 0, 1)
+        self.announce("alignment", 0, 1)
         estimate = sum(self._aligned(unit) for unit in self.linear)
         left = self.budget.left - (1 - ALIGNMENT) * self.budget.seconds
         if estimate > left:
             yield "alignment", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
         else:
             names = [unit.name for unit in self.linear]
-            self.keep("alignment", alignment(self.trunk, self.point, LARGEST, units=names, chance=DRAWS, seed=seed))
-        self.say("alignment", 1, 1)
+            self.keep("alignment", alignment(self.trunk, self.point, k=LARGEST, units=names, chance=DRAWS, seed=seed))
+        self.announce("alignment", 1, 1)
 
     def _aligned(self, unit: Unit) -> float:
         """Estimated seconds: the leading vectors of a unit, and products with those of all others."""
-        J = unit.jacobian(self.point)  # type: ignore[attr-defined]
+        J = unit.jacobian(self.point)
         small = min(J.shape[1:]) <= DENSE_SIDE
         vectors = ALIGNED * self.budget.for_spectrum(J) if small else self.budget.for_products(J, LEADING_PRODUCTS)
         return vectors + self.budget.for_products(J, LARGEST * (2 * len(self.linear) + DRAWS))
 
     def law(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]]:
-        J = span.jacobian(self.point)  # type: ignore[attr-defined]
+        J = span.jacobian(self.point)
         return (
             LAW_FACTOR * self.budget.for_spectrum(J),
             lambda: law(self.trunk, self.point, units=[span.name], route="gram"),

@@ -10,6 +10,7 @@ from skipscope.measure.spectra import spectra
 from skipscope.measure.stability import stability
 from skipscope.measure.trajectories import trajectories
 from skipscope.measure.verification import verification
+from skipscope.renamed import keep_old_names
 
 __all__ = [
     "alignment",
@@ -23,3 +24,5 @@ __all__ = [
     "trajectories",
     "verification",
 ]
+
+keep_old_names(__name__)

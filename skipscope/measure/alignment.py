@@ -53,9 +53,11 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
-from skipscope.measure.spectra import Progress
 from skipscope.measure.triplets import ROUTES, Triplets, leading_triplets
+from skipscope.progress import Progress
+from skipscope.renamed import renamed_parameters
 from skipscope.trace import Point, Trunk, Unit
+from skipscope.trace.trunk import Part
 
 if TYPE_CHECKING:
     import xarray
@@ -76,11 +78,12 @@ DIMENSIONS = {
 }
 
 
+@renamed_parameters(positional=("k",), tolerance="tol")
 def alignment(
     trunk: Trunk,
     x: Any,
-    k: int = 10,
     *,
+    k: int = 10,
     classes: int | None = None,
     units: Units = None,
     samples: Samples = None,
@@ -90,7 +93,7 @@ def alignment(
     grids: bool = True,
     chance: int = 8,
     route: str = "auto",
-    tolerance: float | None = None,
+    tol: float | None = None,
     max_products: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -103,12 +106,11 @@ def alignment(
     tokens: (entry, exit) positions of sequences that Jacobians are restricted to, such as (-1, -1).
     grids: keep `ujv` and `vju`. chance: random draws for the chance level, 0 for none.
     route: "dense" or "iterative" for all; "auto" is dense where the matrix is small.
-    tolerance: of the iteration's residuals, relative to s_1; eps^(2/3) by default. max_products: of the iteration.
+    tol: of the iteration's residuals, relative to s_1; eps^(2/3) by default. max_products: of the iteration.
     """
     import xarray
 
-    C = k if classes is None else classes
-    options = Options(k, C, tail, tokens, grids, chance, route, tolerance, max_products, seed)
+    options = Options(k, k if classes is None else classes, tail, tokens, grids, chance, route, tol, max_products, seed)
     _check(options, of)
     refuse_batch_statistics(trunk.model)
     chosen = chosen_units(trunk, units)
@@ -164,15 +166,15 @@ def _check(options: Options, of: str) -> None:
     if options.chance < 0 or options.chance == 1:
         raise InputError(f"chance={options.chance}: expected 0, or at least 2 draws for a mean with an error")
     if options.tolerance is not None and not 0 < options.tolerance < 1:
-        raise InputError(f"tolerance={options.tolerance}: expected a share of s_1, above 0 and below 1")
+        raise InputError(f"tol={options.tolerance}: expected a share of s_1, above 0 and below 1")
     if options.route not in ROUTES:
         raise InputError(f"route={options.route!r}: expected one of {', '.join(ROUTES)}")
 
 
-def _member(unit: Unit, part: str, point: Point, tokens: tuple[Any, Any] | None) -> Member:
+def _member(unit: Unit, part: Part, point: Point, tokens: tuple[Any, Any] | None) -> Member:
     if tokens is None:
         return Member(unit, part, unit.entry_shape, unit.exit_shape)
-    _, m, n = unit.jacobian(point, of=part, tokens=tokens).shape  # type: ignore[attr-defined]
+    _, m, n = unit.jacobian(point, of=part, tokens=tokens).shape
     return Member(unit, part, (n, unit.entry_shape[-1]), (m, unit.exit_shape[-1]))
 
 
@@ -240,10 +242,10 @@ def _decomposed(J: Operator, options: Options) -> Triplets:
 
 def _alone(triplets: Triplets, used: Tensor, square: bool, longest: int, options: Options) -> dict[str, Tensor]:
     """What needs no other unit."""
-    S, C = triplets.S, options.classes
+    S, classes = triplets.S, options.classes
     missing = torch.full_like(S[:, 0], float("nan"))
     frobenius = triplets.square.sqrt()
-    energy = S[:, :C].square().sum(1) / triplets.square
+    energy = S[:, :classes].square().sum(1) / triplets.square
     return {
         "value": filled(S, longest, float("nan")),
         "residual": filled(triplets.residuals, longest, float("nan")),
@@ -252,7 +254,7 @@ def _alone(triplets: Triplets, used: Tensor, square: bool, longest: int, options
         "u1v1": torch.where(used > 0, (triplets.U[..., 0] * triplets.V[..., 0]).sum(1), missing) if square else missing,
         "energy": energy,
         "energy_error": energy * triplets.square_error / triplets.square,
-        "gap": S[:, C] / S[:, 0] if S.shape[1] > C else missing,
+        "gap": S[:, classes] / S[:, 0] if S.shape[1] > classes else missing,
         "frobenius": frobenius,
         "frobenius_error": triplets.square_error / (2 * frobenius),
         "exact": torch.full_like(S[:, 0], triplets.route == "dense", dtype=torch.bool),

@@ -49,6 +49,7 @@ from skipscope.errors import InputError, TraceError
 from skipscope.linear.memory import free_bytes
 from skipscope.measure.features import Batches, Features, checked_classifier, checked_layers, found_classifier, placed
 from skipscope.measure.selection import refuse_batch_statistics
+from skipscope.renamed import renamed_parameters
 from skipscope.trace import Trunk, trace
 from skipscope.trace.running_statistics import never_seen
 from skipscope.trace.undisturbed import unwrapped
@@ -62,6 +63,7 @@ NAMED = 10  # classes that a message names
 SAME = 1e-4  # of the size of features: by how much class means may differ when the data is read again
 
 
+@renamed_parameters(samples="samples_per_class")
 def collapse(
     model: nn.Module,
     data: Any,
@@ -69,7 +71,7 @@ def collapse(
     classifier: str | None = None,
     layers: Sequence[str] | None = None,
     batch: int = BATCH,
-    samples: int | None = None,
+    samples_per_class: int | None = None,
 ) -> xarray.Dataset:
     """Measure a classifier's features over labelled data; dimension `layer`.
 
@@ -78,14 +80,14 @@ def collapse(
     classifier: the path of the last nn.Linear; by default the one whose output is the model's.
     layers: paths of modules whose outputs are measured as well, [] for none; by default the entry of every residual
     unit and the last exit, where units are found.
-    batch: samples at a time, where data is not batches already. samples: at most so many of each class, the first ones.
+    batch: samples at a time, where data is not batches already. samples_per_class: at most so many, the first ones.
     """
     import xarray
 
     if not isinstance(model, nn.Module):
         raise InputError(f"expected a torch.nn.Module as the model, got {type(model).__name__}")
     refuse_batch_statistics(model)
-    model, batches = unwrapped(model), Batches(data, batch, samples)
+    model, batches = unwrapped(model), Batches(data, batch, samples_per_class)
     features, notes = _features(model, batches, classifier, layers)
     measured, counts = _class_means(features, batches)
     differ, right = _spreads(features, batches, measured, counts)

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy
@@ -43,6 +42,8 @@ from skipscope.errors import InputError
 from skipscope.linear.hessian import Hessian, Loss, Params, Reduction, chosen_parameters
 from skipscope.linear.memory import free_bytes
 from skipscope.numerics import measuring
+from skipscope.progress import Progress
+from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import eigs, percentile_condition, spectral_density
 from skipscope.spectrum.density import Density
 from skipscope.spectrum.krylov import ADJOINT_TOLERANCE, default_tolerance
@@ -54,24 +55,24 @@ from skipscope.trace.undisturbed import unwrapped
 if TYPE_CHECKING:
     import xarray
 
-Mode = Literal["auto", "exact", "lanczos"]
-Progress = Callable[[int, int], None]  # parts done, parts in all
+Route = Literal["auto", "exact", "lanczos"]
 Numbers = dict[str, Any]  # variables of the dataset
 
 EXACT = 3000  # parameters up to which "auto" takes all eigenvalues: a minute on two cores for a small network
 COPIES = 3  # of the matrix: itself, its symmetric part, the eigensolver's
 CONVERGED = 1e-3  # residual over |lambda|_max up to which an exact spectrum is one
 COLUMNS = 256  # of the matrix that are assembled at a time
-INSIDE = "is inside the spectrum, which only mode='exact' sees"
+INSIDE = "is inside the spectrum, which only route='exact' sees"
 
 
+@renamed_parameters(mode="route")
 def curvature(
     model: nn.Module,
     loss: Loss,
     batches: Any,
     *,
     params: Params = None,
-    mode: Mode = "auto",
+    route: Route = "auto",
     k: int = 10,
     density: bool = True,
     reduction: Reduction | None = None,
@@ -87,7 +88,7 @@ def curvature(
 
     batches: pairs (input, target) that can be read again and again, such as a list or a data loader, or one pair.
     params: names of parameters or modules, or a predicate of name and parameter; all that require gradients by default.
-    mode: "exact", "lanczos", or "auto": exact up to 3000 parameters, where it fits in memory.
+    route: "exact", "lanczos", or "auto": exact up to 3000 parameters, where it fits in memory.
     k, max_products: eigenvalues at each end, and products at most for each end (lanczos).
     density, probes, steps: of the stochastic quadrature (lanczos); without density there is a trace but no shares.
     reduction: whether the loss gives a batch's "mean" or "sum", and so what L is over all samples; the loss's own
@@ -96,9 +97,9 @@ def curvature(
     """
     import xarray
 
-    _check_options(mode, k, probes, steps)
+    _check_options(route, k, probes, steps)
     chosen = list(chosen_parameters(unwrapped(model), params).values())
-    exact = _is_exact(mode, sum(parameter.numel() for parameter in chosen), chosen[0].device)
+    exact = _is_exact(route, sum(parameter.numel() for parameter in chosen), chosen[0].device)
     dtype = torch.float64 if exact and dtype is None else dtype
     H = Hessian(model, loss, batches, params=params, reduction=reduction, dtype=dtype)
     with measuring():
@@ -328,19 +329,19 @@ def _status(smallest: float, tolerance: float) -> str:
     return "numerically infinite" if smallest <= tolerance else "finite"
 
 
-def _is_exact(mode: Mode, size: int, device: torch.device) -> bool:
+def _is_exact(route: Route, size: int, device: torch.device) -> bool:
     needed, free = COPIES * 8 * size**2, free_bytes(device)
-    if mode == "exact" and needed > free:
+    if route == "exact" and needed > free:
         raise InputError(
             f"all eigenvalues for {size:,} parameters need {needed / 2**30:,.1f} GiB, {free / 2**30:,.1f} GiB are "
-            "free; choose fewer parameters with params=, or mode='lanczos'"
+            "free; choose fewer parameters with params=, or route='lanczos'"
         )
-    return mode == "exact" or (mode == "auto" and size <= EXACT and needed <= free)
+    return route == "exact" or (route == "auto" and size <= EXACT and needed <= free)
 
 
-def _check_options(mode: str, k: int, probes: int, steps: int) -> None:
-    if mode not in ("auto", "exact", "lanczos"):
-        raise InputError(f"expected mode to be 'auto', 'exact' or 'lanczos', got {mode!r}")
+def _check_options(route: str, k: int, probes: int, steps: int) -> None:
+    if route not in ("auto", "exact", "lanczos"):
+        raise InputError(f"route={route!r}: expected auto, exact or lanczos")
     if k < 1:
         raise InputError(f"k={k}: expected at least one eigenvalue at each end")
     if probes < 2 or steps < 2:

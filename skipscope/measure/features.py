@@ -32,15 +32,17 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Batches:
-    """Pairs (inputs, labels) that can be read again; of each class at most the first `samples`."""
+    """Pairs (inputs, labels) that can be read again; of each class at most the first `samples_per_class`."""
 
     data: Any
     size: int
-    samples: int | None
+    samples_per_class: int | None
 
     def __post_init__(self) -> None:
-        if self.size < 1 or (self.samples is not None and self.samples < 1):
-            raise InputError(f"expected batch and samples of at least 1, got {self.size} and {self.samples}")
+        if self.size < 1 or (self.samples_per_class is not None and self.samples_per_class < 1):
+            raise InputError(
+                f"expected batch and samples_per_class of at least 1, got {self.size} and {self.samples_per_class}"
+            )
         if isinstance(self.data, Split) or self._is_pair:
             return
         if hasattr(self.data, "train") and hasattr(self.data, "test"):
@@ -84,7 +86,7 @@ class Batches:
         kept = []
         for place, label in enumerate(labels):
             seen[label] = seen.get(label, 0) + 1
-            if self.samples is None or seen[label] <= self.samples:
+            if self.samples_per_class is None or seen[label] <= self.samples_per_class:
                 kept.append(place)
         return kept
 

@@ -35,6 +35,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.selection import Units, chosen_units, labels, point_of
+from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Spectrum, singular_values
 from skipscope.spectrum.full import ONE
 from skipscope.trace import Point, Trunk, Unit
@@ -51,28 +52,33 @@ NAMES = (
 )
 
 
+@renamed_parameters(tolerance="tol")
 def law(
     trunk: Trunk,
     x: Any,
     *,
     units: Units = None,
-    tolerance: float | None = None,
+    tol: float | None = None,
     epsilon: float = 0.01,
-    route: str = "svd",
+    route: str = "auto",
 ) -> xarray.Dataset:
     """Counts and bounds at a batch of model inputs or a point; dimensions `unit` and `sample`, and `bound`.
 
-    tolerance: values this close to c count as c, 1e-7 by default (or their error bound, where that is larger).
-    route: "svd" or "gram", for the counted values.
+    tol: values this close to c count as c, 1e-7 by default (or their error bound, where that is larger).
+    route: "svd" or "gram", for the counted values; "auto" takes the more exact one, "svd".
     """
     import xarray
 
+    if route == "auto":
+        route = "svd"
     if route not in ROUTES:
-        raise InputError(f"route={route!r}: expected one of {', '.join(ROUTES)}, which know nothing of the law")
-    if epsilon <= 0 or (tolerance is not None and tolerance < 0):
-        raise InputError(f"expected epsilon > 0 and tolerance >= 0, got {epsilon} and {tolerance}")
+        raise InputError(
+            f"route={route!r}: expected auto, {' or '.join(ROUTES)}, which know nothing of the law"
+        )
+    if epsilon <= 0 or (tol is not None and tol < 0):
+        raise InputError(f"expected epsilon > 0 and tol >= 0, got {epsilon} and {tol}")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
-    close = ONE if tolerance is None else tolerance
+    close = ONE if tol is None else tol
     missing = {name: torch.full((point.batch,), float("nan"), dtype=torch.float64, device="cpu") for name in NAMES}
     rows, reasons = [], []
     for unit in chosen:
@@ -119,7 +125,7 @@ def _with_a_plateau(unit: Unit, point: Point) -> Law | str:
 
 def _counted(law: Law, unit: Unit, point: Point, close: float, epsilon: float, route: str) -> dict[str, Tensor]:
     """By name, (B,) in float64."""
-    J, branch = unit.jacobian(point), unit.jacobian(point, of="branch")  # type: ignore[attr-defined]
+    J, branch = unit.jacobian(point), unit.jacobian(point, of="branch")
     spectrum, inner = (singular_values(operator, route=route) for operator in (J, branch))
     batch, exits, entries = J.shape
     # Where rounding decides whether a value counts, it is counted so that it does not contradict a bound.

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from skipscope.linear import Operator
 from skipscope.measure.selection import Jacobians, Samples, Units, chosen_units, labels, point_of, sample_indices
+from skipscope.progress import Progress
 from skipscope.spectrum import Spectrum, singular_values
 from skipscope.trace import Span, Trunk
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 NEAR_ONE = (0.99, 1.01)
 ACCURACY = 1e-6
-Progress = Callable[[int, int], None]  # units done, units in all
 
 QUANTITIES: dict[str, Callable[[Spectrum], Tensor]] = {
     "largest": lambda s: s.values[:, 0],

@@ -42,6 +42,7 @@ from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.layout import by_sample
 from skipscope.measure.selection import Samples, Units, chosen_units, labels, point_of, sample_indices
+from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import plan, svd
 from skipscope.spectrum.dense import thin_svd
 from skipscope.spectrum.krylov import fixed_signs
@@ -66,14 +67,15 @@ class Ends:
 States = dict[int, Ends]  # by a unit's index
 
 
+@renamed_parameters(positional=("perturbation",), top="k")
 def stability(
     trunk: Trunk,
     x: Any,
-    perturbation: Tensor | Mapping[str, Tensor],
     *,
+    perturbation: Tensor | Mapping[str, Tensor],
     units: Units = None,
     project: Units = None,
-    top: int | None = None,
+    k: int | None = None,
     samples: Samples = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs with one float tensor, and at the same batch with the perturbation added.
@@ -82,7 +84,7 @@ def stability(
     default. Sizes have dimensions `kind`, `state` (the units' entries, then the last one's exit) and `sample`, growth
     `kind`, `unit` and `sample`.
     project: units whose singular vectors the perturbation is projected on; dimensions `kind`, `project`, `sample` and
-    `index`, NaN after the last. top: only on so many leading ones, by `ss.svd`; then there is no `identity_error`, and
+    `index`, NaN after the last. k: only on so many leading ones, by `ss.svd`; then there is no `identity_error`, and
     no `share_top10` if they are fewer than ten.
     samples: how many of the first, or which of the batch; all by default.
     """
@@ -93,8 +95,8 @@ def stability(
     for name, given, found in (("units", units, chosen), ("project", project, projected)):
         if given is not None and not found:
             raise InputError(f"{name}=[] names no unit; leave it out for {'all' if name == 'units' else 'none'}")
-    if top is not None and (top < 1 or not projected):
-        raise InputError(f"top={top}: expected at least 1, together with project=, the units to project on")
+    if k is not None and (k < 1 or not projected):
+        raise InputError(f"k={k}: expected at least 1, together with project=, the units to project on")
     inputs = _inputs(trunk, x)
     indices = sample_indices(inputs.batch, samples)
     perturbed_inputs = _perturbed(inputs, perturbation, indices)
@@ -105,7 +107,7 @@ def stability(
     clean = _ends(needed, point)
     data = _sizes(chosen, clean, perturbed) | _growth(chosen, point, clean, perturbed)
     if projected:
-        data |= _projections(projected, point, clean, perturbed, top)
+        data |= _projections(projected, point, clean, perturbed, k)
     states = [*(unit.name for unit in chosen), f"exit of {chosen[-1].name}"]
     coordinates = {**labels(chosen), "kind": [kind for kind, _ in perturbed_inputs], "state": states, "sample": indices}
     if projected:
@@ -120,7 +122,7 @@ def stability(
             "computed_in": "float64",
             "sizes": "rms = |d|/sqrt(n), relative = |d|/|x|, per_entry = |d|/n of the change d of a state x",
             "growth": "across each unit, from its entry to its own exit; predicted by its Jacobian at the clean state",
-            "vectors": "" if not projected else "all" if top is None else f"the {top} leading ones",
+            "vectors": "" if not projected else "all" if k is None else f"the {k} leading ones",
             "notes": "; ".join(trunk.notes),
         },
     )
@@ -230,7 +232,7 @@ def _growth(units: Sequence[Unit], point: Point, clean: States, perturbed: Mappi
 
 
 def _jacobian(unit: Unit, point: Point) -> Operator:
-    operator: Operator = unit.jacobian(point).double()  # type: ignore[attr-defined]
+    operator: Operator = unit.jacobian(point).double()
     return operator
 
 
@@ -243,7 +245,7 @@ def _pushed(J: Operator, vectors: Tensor) -> Tensor:
 
 
 def _projections(
-    units: Sequence[Unit], point: Point, clean: States, perturbed: Mapping[str, States], top: int | None
+    units: Sequence[Unit], point: Point, clean: States, perturbed: Mapping[str, States], k: int | None
 ) -> dict[str, Any]:
     rows = []
     for unit in units:
@@ -251,7 +253,7 @@ def _projections(
         directions = changes / changes.norm(dim=2, keepdim=True)  # kinds, B, n
         squares = _pushed(J, directions).square()  # kinds, B
         samples = range(J.shape[0])
-        rows.append([_on_vectors(J.take([b]), directions[:, b], squares[:, b], top) for b in samples])
+        rows.append([_on_vectors(J.take([b]), directions[:, b], squares[:, b], k) for b in samples])
     longest = max(row["singular_value"].shape[-1] for unit_rows in rows for row in unit_rows)
     place = ("project", "sample")
     found: dict[str, Any] = {}
@@ -267,9 +269,9 @@ def _projections(
     return found | {"converged": (found["converged"][0], found["converged"][1] != 0)}  # True after the last
 
 
-def _on_vectors(J: Operator, directions: Tensor, squares: Tensor, top: int | None) -> dict[str, Tensor]:
+def _on_vectors(J: Operator, directions: Tensor, squares: Tensor, k: int | None) -> dict[str, Tensor]:
     """J: of one sample. directions: (kinds, n) of unit length. squares: (kinds,) the predicted growth, squared."""
-    values, vectors, converged = _all_vectors(J) if top is None else _leading_vectors(J, top)
+    values, vectors, converged = _all_vectors(J) if k is None else _leading_vectors(J, k)
     alpha = directions @ vectors  # kinds, k
     leading = min(LEADING, *J.shape[1:])
     missing = torch.full_like(squares, float("nan"))
@@ -281,7 +283,7 @@ def _on_vectors(J: Operator, directions: Tensor, squares: Tensor, top: int | Non
         "converged": converged.double(),
         "share_top10": alpha[:, :leading].square().sum(1) if len(values) >= leading else missing,
         "share_rest": (directions - alpha @ vectors.mT).square().sum(1),
-        "identity_error": error / scale if top is None else missing,
+        "identity_error": error / scale if k is None else missing,
     }
 
 
@@ -293,8 +295,8 @@ def _all_vectors(J: Operator) -> tuple[Tensor, Tensor, Tensor]:
     return S, V * fixed_signs(V[None])[0], torch.ones_like(S)
 
 
-def _leading_vectors(J: Operator, top: int) -> tuple[Tensor, Tensor, Tensor]:
-    found = svd(J, k=min(top, *J.shape[1:]))
+def _leading_vectors(J: Operator, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    found = svd(J, k=min(k, *J.shape[1:]))
     return found.S[0].double(), found.V[0].double(), found.converged[0]
 
 
@@ -306,7 +308,7 @@ def _check_fits(J: Operator) -> None:
     if needed > free:
         raise InputError(
             f"all singular vectors of {J.name} ({m:,} x {n:,}) need {needed / 2**30:,.2f} GiB in float64, "
-            f"{free / 2**30:,.2f} GiB are free; use top=k for the k leading ones, or leave {J.name} out of project="
+            f"{free / 2**30:,.2f} GiB are free; use k= for the leading ones alone, or leave {J.name} out of project="
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skipscope.deferred import defer
+from skipscope.renamed import keep_old_names
 
 if TYPE_CHECKING:
     from skipscope.models.blocks import DiracConv2d, DiracLinear
@@ -39,3 +40,5 @@ defer(
         "source": "Source resolve",
     },
 )
+
+keep_old_names(__name__)

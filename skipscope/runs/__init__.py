@@ -1,5 +1,6 @@
 """Run folders: what was done, with what, and what came out; and claims with their verdicts."""
 
+from skipscope.renamed import keep_old_names
 from skipscope.runs.decisions import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
 from skipscope.runs.folder import RunFolder
@@ -16,3 +17,5 @@ __all__ = [
     "read_dataset",
     "write_whole",
 ]
+
+keep_old_names(__name__)

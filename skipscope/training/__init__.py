@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skipscope.deferred import defer
+from skipscope.renamed import keep_old_names
 
 if TYPE_CHECKING:
     from skipscope.training.evaluation import accuracy
@@ -35,3 +36,5 @@ defer(
         "trackers": "Tracker distributions",
     },
 )
+
+keep_old_names(__name__)

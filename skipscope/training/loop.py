@@ -8,7 +8,7 @@ from its checkpoint ends with the same numbers as one that was not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from skipscope.data.augmentation import Augmentation, augmentation
 from skipscope.data.dataset import AS_THEY_ARE, Split
 from skipscope.errors import InputError
+from skipscope.progress import Progress
 from skipscope.trace.undisturbed import unwrapped
 from skipscope.training.checkpoint import Keeper, Run, State, identity
 from skipscope.training.evaluation import right_answers
@@ -31,8 +32,6 @@ from skipscope.training.randomness import same_kernels_each_time, seed_of, seede
 from skipscope.training.settings import Settings, rate_at
 from skipscope.training.step import Step, Update, trained_weights
 from skipscope.training.threads import little_work, one_thread
-
-Progress = Callable[[int, int], None]  # steps done, steps in all
 
 
 def train(

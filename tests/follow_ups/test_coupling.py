@@ -58,7 +58,7 @@ def test_a_jacobian_is_coupled_to_itself_and_random_ones_are_at_chance() -> None
     model, x = Tanh(6, WIDTH).double(), torch.randn(2, WIDTH, dtype=torch.float64)
     for layer in model.layers:
         nn.init.normal_(layer.weight, std=WIDTH**-0.5)
-    found = ss.alignment(ss.trace(model, x), x, K, grids=False, chance=16)
+    found = ss.alignment(ss.trace(model, x), x, k=K, grids=False, chance=16)
     for name in ("coupling_ujv", "coupling_ujv_signed"):
         itself = numpy.diagonal(found[name].values, axis1=0, axis2=1)
         assert itself.max() <= 1e-12
@@ -73,8 +73,8 @@ def test_a_common_rotation_changes_nothing() -> None:
     model, x = Tanh(3, 24).double(), torch.randn(2, 24, dtype=torch.float64)
     Q = rotation(1, 24)
     names = (*COUPLINGS, "value", "u1v1", "energy", "left_cosine", "right_cosine")
-    whole = ss.alignment(ss.trace(model, x), x, 5, chance=0)
-    turned = ss.alignment(ss.trace(Turned(model, Q, Q.mT), x @ Q.mT), x @ Q.mT, 5, chance=0)
+    whole = ss.alignment(ss.trace(model, x), x, k=5, chance=0)
+    turned = ss.alignment(ss.trace(Turned(model, Q, Q.mT), x @ Q.mT), x @ Q.mT, k=5, chance=0)
     for name in names:
         numpy.testing.assert_allclose(turned[name], whole[name], atol=1e-12, err_msg=name)
 
@@ -125,7 +125,7 @@ def by_hand(J: Tensor, other: Tensor, k: int) -> float:
 def test_attention_and_feed_forward_of_a_transformer(transformer: tuple[nn.TransformerEncoder, Tensor]) -> None:
     model, x = transformer
     trunk = ss.trace(model, x)
-    found = ss.alignment(trunk, x, 4, tokens=(1, 1), chance=0)
+    found = ss.alignment(trunk, x, k=4, tokens=(1, 1), chance=0)
     assert found["part"].values.tolist() == ["branch"] * 2 * BLOCKS
     jacobians, h = [], x
     for layer in model.layers:
@@ -140,7 +140,7 @@ def test_attention_and_feed_forward_of_a_transformer(transformer: tuple[nn.Trans
             for sample in range(2):
                 expected = by_hand(J[sample], other[sample], 4)
                 assert float(found["coupling_ujv"][i, j, sample]) == pytest.approx(expected, abs=1e-10)
-    across = ss.alignment(trunk, x, 4, tokens=(0, 3), chance=0)
+    across = ss.alignment(trunk, x, k=4, tokens=(0, 3), chance=0)
     apart = (across["reason_ujv"] == "zero Jacobian").values[..., 0].diagonal()
     assert apart.tolist() == [False, True] * BLOCKS  # a feed-forward layer sees one token
 

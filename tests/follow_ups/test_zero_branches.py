@@ -98,7 +98,7 @@ def test_units_are_the_identity_and_what_has_no_value_says_why(
         assert ((values.values - 1).abs() <= values.bound).all()
     for one in trunk.units:
         assert not one.jacobian(point, of="branch").dense().any()  # type: ignore[attr-defined]
-    found = ss.alignment(trunk, point, 3)
+    found = ss.alignment(trunk, point, k=3)
     for way in ("ujv", "vju"):
         assert (found[f"reason_{way}"] == "zero Jacobian").all()
         assert found[f"coupling_{way}"].isnull().all()
@@ -124,7 +124,7 @@ def test_units_are_the_identity_and_what_has_no_value_says_why(
         for parameter in model.parameters():
             if not parameter.any():
                 nn.init.normal_(parameter, std=0.1)
-    assert (ss.alignment(trunk, x, 3, chance=0)["reason_ujv"] == "").all()
+    assert (ss.alignment(trunk, x, k=3, chance=0)["reason_ujv"] == "").all()
     assert not ss.trajectories(trunk, x)["zero_steps"].any()
 
 

@@ -454,7 +454,7 @@ def test_weight_norm_has_the_second_derivative_of_its_parts() -> None:
     for values in (expected.dense(), found.dense()):
         torch.testing.assert_close(values, values.mT)
     torch.testing.assert_close(*(torch.linalg.eigvalsh(H.dense()) for H in (found, expected)))
-    direct = ss.curvature(fused, nn.CrossEntropyLoss(), (x, target), mode="exact")
+    direct = ss.curvature(fused, nn.CrossEntropyLoss(), (x, target), route="exact")
     assert float(direct.symmetry_error) < 1e-12
 
 
@@ -485,4 +485,4 @@ def test_products_that_are_not_symmetric_are_refused(mode: str) -> None:
     torch.manual_seed(0)
     x, target = torch.randn(8, 4), torch.randint(0, 3, (8,))
     with pytest.raises(ss.InputError, match="not symmetric"):
-        ss.curvature(LopsidedNet(), nn.CrossEntropyLoss(), (x, target), mode=mode)
+        ss.curvature(LopsidedNet(), nn.CrossEntropyLoss(), (x, target), route=mode)

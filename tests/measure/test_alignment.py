@@ -64,7 +64,7 @@ def spectrum(first: float, n: int = N, ratio: float = 0.8) -> Tensor:
 
 def of_matrices(*matrices: Tensor, batch: int = 2, k: int = 5, **options: Any) -> xarray.Dataset:
     x = torch.randn(batch, matrices[0].shape[1], dtype=torch.float64)
-    return measured(ss.trace(Linear(matrices), x), x, k, **options)
+    return measured(ss.trace(Linear(matrices), x), x, k=k, **options)
 
 
 # -- known answers
@@ -179,7 +179,7 @@ def test_products_alone_give_what_the_matrices_give() -> None:
     torch.manual_seed(1)
     model, x = Net().double(), torch.randn(3, 1, 8, 8, dtype=torch.float64)
     trunk = ss.trace(model, x)
-    whole, products = (measured(trunk, x, 6, route=route) for route in ("dense", "iterative"))
+    whole, products = (measured(trunk, x, k=6, route=route) for route in ("dense", "iterative"))
     assert bool(products["converged"].all())
     for name in ("value", "coupling_ujv", "coupling_ujv_signed", "coupling_vju", "chance", "right_cosine", "u1v1"):
         numpy.testing.assert_allclose(products[name], whole[name], atol=1e-8, err_msg=name)
@@ -221,7 +221,7 @@ def test_grids_and_couplings_are_those_of_dense_jacobians() -> None:
     torch.manual_seed(0)
     k = 5
     model, x = Net(bias=0.0).double(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
-    found = measured(ss.trace(model, x), x, k)
+    found = measured(ss.trace(model, x), x, k=k)
     jacobians = reference(model, x)
     for i, J in enumerate(jacobians):
         for j, other in enumerate(jacobians):
@@ -267,7 +267,7 @@ def test_a_network_on_digits_has_the_couplings_of_its_dense_jacobians() -> None:
     torch.manual_seed(0)
     x = digits().train.images(slice(0, 2)).double().to(torch.get_default_device())
     trunk = ss.trace(build("resnet14-digits-n4").double(), x)
-    found = measured(trunk, x, 10)
+    found = measured(trunk, x, k=10)
     point = trunk.at(x)
     jacobians = [unit.jacobian(point, of="branch", tail=True).dense().cpu() for unit in trunk.units]  # type: ignore[attr-defined]
     fitting = 0
@@ -296,7 +296,7 @@ def test_the_skip_is_in_the_whole_unit_and_the_tail_can_be_left_out() -> None:
         ({"tail": False}, unit.jacobian(x, of="branch")),
         ({}, unit.jacobian(x, of="branch", tail=True)),
     ):
-        found = measured(trunk, x, 4, units=["a"], chance=0, grids=False, **options)
+        found = measured(trunk, x, k=4, units=["a"], chance=0, grids=False, **options)
         numpy.testing.assert_allclose(found["value"][0, 0], torch.linalg.svdvals(J.dense()[0])[:9].cpu(), atol=1e-10)
         assert "ujv" not in found
         assert "chance" not in found
@@ -309,7 +309,7 @@ def test_a_module_without_a_skip_is_measured_whole() -> None:
     torch.manual_seed(0)
     model, x = Plain(3).double(), torch.randn(2, N, dtype=torch.float64)
     trunk = ss.trace(model, x, units=[f"blocks.{i}" for i in range(3)])
-    found = measured(trunk, x, 4)
+    found = measured(trunk, x, k=4)
     assert found["part"].values.tolist() == ["unit"] * 3
     h = x
     for i, block in enumerate(model.blocks):
@@ -332,7 +332,7 @@ def test_a_module_that_only_runs_in_float32_says_so_and_counts_its_rank_so() -> 
             block[0].weight.copy_(orthogonal(0)[:, :3] @ orthogonal(1)[:, :3].mT)
             block[0].bias.fill_(5)
     x = torch.randn(2, N)
-    found = measured(ss.trace(model, x, units=["blocks.0", "blocks.1"]), x, 5)
+    found = measured(ss.trace(model, x, units=["blocks.0", "blocks.1"]), x, k=5)
     assert found["arithmetic"].values.tolist() == ["float32"] * 2
     assert found.attrs["computed_in"] == "float32"
     assert (found["numerical_rank"] <= 3).all()
@@ -357,11 +357,11 @@ def test_jacobians_can_be_restricted_to_tokens() -> None:
     torch.manual_seed(0)
     model, x = Mixing().double(), torch.randn(2, 4, 6, dtype=torch.float64)
     trunk = ss.trace(model, x)
-    found = measured(trunk, x, 3, tokens=(-1, -1))
+    found = measured(trunk, x, k=3, tokens=(-1, -1))
     for i in range(2):
         J = model.mixed[i].weight[-1, -1] * model.inner[i].weight
         numpy.testing.assert_allclose(found["value"][i, 0], torch.linalg.svdvals(J).detach().cpu(), atol=1e-12)
-    wide = measured(trunk, x, 3, tokens=([0, 1], -1))
+    wide = measured(trunk, x, k=3, tokens=([0, 1], -1))
     assert wide["entries"].values.tolist() == [12, 12]
     assert wide["exits"].values.tolist() == [6, 6]
     assert (wide["reason_vju"] == "states of other shapes").all()
@@ -372,15 +372,15 @@ def test_samples_in_pieces_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     model, x = Net().double(), torch.randn(3, 1, 8, 8, dtype=torch.float64)
     trunk = ss.trace(model, x)
     calls: list[tuple[int, int]] = []
-    together = measured(trunk, x, 4, progress=lambda *done: calls.append(done))
+    together = measured(trunk, x, k=4, progress=lambda *done: calls.append(done))
     assert calls == [(step, 10) for step in range(1, 11)]
     monkeypatch.setattr(sys.modules["skipscope.measure.alignment"], "free_bytes", lambda device: 1)
     calls.clear()
-    apart = measured(trunk, x, 4, progress=lambda *done: calls.append(done))
+    apart = measured(trunk, x, k=4, progress=lambda *done: calls.append(done))
     assert calls[-1] == (30, 30)
     for name in ("value", "ujv", "coupling_vju", "chance", "energy", "left_cosine"):
         numpy.testing.assert_allclose(apart[name], together[name], atol=1e-6 if name == "ujv" else 1e-12)
-    some = measured(trunk, x, 4, samples=[2])
+    some = measured(trunk, x, k=4, samples=[2])
     assert some["sample"].values.tolist() == [2]
     numpy.testing.assert_allclose(some["coupling_ujv"][..., 0], together["coupling_ujv"][..., 2], atol=1e-12)
 
@@ -437,7 +437,7 @@ def test_the_tolerance_is_that_of_the_residuals() -> None:
     J = torch.randn(200, 200, dtype=torch.float64)
     exact = of_matrices(J, k=3, route="dense")
     for tolerance in (1e-2, 1e-6):
-        found = of_matrices(J, k=3, route="iterative", tolerance=tolerance)
+        found = of_matrices(J, k=3, route="iterative", tol=tolerance)
         assert bool(found["converged"].all())
         assert float(found["residual"].max()) <= tolerance * float(found["value"].max())
         numpy.testing.assert_allclose(found["value"], exact["value"], rtol=0, atol=tolerance * exact["value"].max())
@@ -466,7 +466,7 @@ def test_a_model_in_training_mode_is_measured_in_evaluation_mode() -> None:
     model, x = Normalised(True).train(), torch.randn(4, N)
     assert model.norm.running_var is not None
     model.norm.running_var.uniform_(0.5, 2)
-    found = measured(ss.trace(model, x), x, 3)
+    found = measured(ss.trace(model, x), x, k=3)
     assert model.training
     assert model.norm.training
     scale = model.norm.weight / (model.norm.running_var + model.norm.eps).sqrt()
@@ -491,7 +491,7 @@ def test_batch_statistics_are_refused() -> None:
         ({"chance": 1}, "chance=1: expected 0, or at least 2"),
         ({"of": "skip"}, "of='skip': expected branch or unit"),
         ({"route": "fast"}, "route='fast': expected one of"),
-        ({"tolerance": 0.0}, "tolerance=0.0: expected a share of s_1"),
+        ({"tol": 0.0}, "tol=0.0: expected a share of s_1"),
         ({"units": []}, "names no unit"),
         ({"samples": 9}, "samples=9"),
         ({"tokens": (0, 0)}, "tokens= needs states of shape"),

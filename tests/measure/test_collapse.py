@@ -161,7 +161,7 @@ def test_all_ways_to_give_data_agree() -> None:
         other = collapse(model, given, layers=layers)
         for name in NUMBERS:
             assert other[name].values == pytest.approx(whole[name].values, rel=1e-5)
-    some = collapse(model, batches, samples=7, layers=layers)
+    some = collapse(model, batches, samples_per_class=7, layers=layers)
     kept = torch.cat([(y == c).nonzero().flatten()[:7] for c in range(10)])
     assert some["samples"].values.tolist() == [7] * 10
     expected = collapse(model, (x[kept], y[kept]), layers=layers)
@@ -174,7 +174,7 @@ def test_inputs_by_name() -> None:
     model = Classifier(W)
     expected = collapse(model, (h, y), layers=[])
     for name in NUMBERS:
-        assert value(collapse(model, ({"x": h}, y), layers=[], samples=8, batch=5), name) == pytest.approx(
+        assert value(collapse(model, ({"x": h}, y), layers=[], samples_per_class=8, batch=5), name) == pytest.approx(
             value(expected, name)
         )
 
@@ -203,7 +203,7 @@ def test_bad_data_is_refused() -> None:
     first = torch.stack([(y == c).nonzero()[0, 0] for c in range(4)])
     with pytest.raises(ss.InputError, match="one of them with 2 samples, got 4 with at most 1"):
         collapse(model, (h[first], y[first]), layers=[])
-    for options in ({"batch": 0}, {"samples": 0}):
+    for options in ({"batch": 0}, {"samples_per_class": 0}):
         with pytest.raises(ss.InputError, match="at least 1"):
             collapse(model, (h, y), **options)
     alone = torch.cat([first[:1], (y != 0).nonzero().flatten()])

@@ -142,7 +142,7 @@ def test_infinite_is_told_from_numerically_infinite() -> None:
 def both() -> tuple[xarray.Dataset, xarray.Dataset]:
     model, batches = small_net()
     exact = curvature(model, nn.CrossEntropyLoss(), batches)
-    return exact, curvature(model, nn.CrossEntropyLoss(), batches, mode="lanczos", k=6, probes=12, steps=30)
+    return exact, curvature(model, nn.CrossEntropyLoss(), batches, route="lanczos", k=6, probes=12, steps=30)
 
 
 def test_both_ends_are_within_their_residuals(both: Any) -> None:
@@ -194,7 +194,7 @@ def test_condition_of_a_definite_hessian_from_both_ends() -> None:
     x = torch.randn(60, 12, dtype=torch.float64, generator=generator(4))
     model = nn.Linear(12, 2, bias=False).double()
     exact = curvature(model, nn.MSELoss(), (x, x[:, :2]))
-    found = curvature(model, nn.MSELoss(), (x, x[:, :2]), mode="lanczos", k=3)
+    found = curvature(model, nn.MSELoss(), (x, x[:, :2]), route="lanczos", k=3)
     assert str(found["condition_status"].values) == "finite"
     assert float(found["condition"]) == pytest.approx(float(exact["condition"]), rel=1e-8)
     assert "condition" not in found.attrs["not_measured"]
@@ -204,7 +204,7 @@ def test_condition_of_a_definite_hessian_from_both_ends() -> None:
 
 def test_saddle_by_lanczos() -> None:
     slopes = [4.0] * 30 + [-1.0] * 50 + [0.0] * 20
-    found = curvature(Bowl(slopes), average, ONE, mode="lanczos", k=2)
+    found = curvature(Bowl(slopes), average, ONE, route="lanczos", k=2)
     numpy.testing.assert_allclose(found["value"], [4, 4, -1, -1], atol=1e-9)
     # Probes of random signs see every one of these axes with the same weight.
     assert float(found["index"]) == pytest.approx(0.5, abs=1e-12)
@@ -214,20 +214,20 @@ def test_saddle_by_lanczos() -> None:
 
 def test_flat_everywhere() -> None:
     for mode in ("exact", "lanczos"):
-        found = curvature(Bowl([0.0, 0.0, 0.0]), average, ONE, mode=mode)  # type: ignore[arg-type]
+        found = curvature(Bowl([0.0, 0.0, 0.0]), average, ONE, route=mode)  # type: ignore[arg-type]
         assert (float(found["index"]), float(found["share_zero"]), float(found["trace"])) == (0, 1, 0)
 
 
 def test_few_products_leave_values_that_have_not_converged() -> None:
     model, batches = small_net()
-    found = curvature(model, nn.CrossEntropyLoss(), batches, mode="lanczos", k=5, max_products=10, density=False)
+    found = curvature(model, nn.CrossEntropyLoss(), batches, route="lanczos", k=5, max_products=10, density=False)
     assert not bool(found["converged"].all())
     assert bool((found["residual"] > 0).all())
 
 
 def test_without_density_there_is_a_trace() -> None:
     model, batches = small_net()
-    found = curvature(model, nn.CrossEntropyLoss(), batches, mode="lanczos", k=2, density=False, probes=16)
+    found = curvature(model, nn.CrossEntropyLoss(), batches, route="lanczos", k=2, density=False, probes=16)
     assert "density" not in found
     assert math.isnan(float(found["index"]))
     assert "index, share_zero: density=False" in found.attrs["not_measured"]
@@ -261,7 +261,7 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["skipscope.measure.curvature"]  # the name in the package is the function's
     monkeypatch.setattr(module, "free_bytes", lambda device: 200 * vector)
     with pytest.raises(ss.InputError, match=r"185 parameters need .* GiB are free.*lanczos"):
-        curvature(model, nn.CrossEntropyLoss(), batches, mode="exact")
+        curvature(model, nn.CrossEntropyLoss(), batches, route="exact")
     found = curvature(model, nn.CrossEntropyLoss(), batches, k=2, probes=8, steps=64)
     assert found.attrs["solver"] == "lanczos"
     assert (found.attrs["probes"], found.attrs["steps"]) == (2, 32)
@@ -281,8 +281,8 @@ def test_the_model_is_left_as_it_was(mode: Any) -> None:
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     modes, random = [module.training for module in model.modules()], torch.get_rng_state()
-    first = curvature(model, nn.CrossEntropyLoss(), (x, y), mode=mode, k=2)
-    again = curvature(model, nn.CrossEntropyLoss(), (x, y), mode=mode, k=2)
+    first = curvature(model, nn.CrossEntropyLoss(), (x, y), route=mode, k=2)
+    again = curvature(model, nn.CrossEntropyLoss(), (x, y), route=mode, k=2)
     assert torch.equal(torch.get_rng_state(), random)
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
@@ -298,7 +298,7 @@ def test_progress_and_a_file(tmp_path: Path) -> None:
             model,
             nn.CrossEntropyLoss(),
             batches,
-            mode=mode,  # type: ignore[arg-type]
+            route=mode,  # type: ignore[arg-type]
             k=2,
             steps=8,
             progress=lambda done, parts, seen=seen: seen.append((done, parts)),
@@ -313,7 +313,7 @@ def test_progress_and_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "all"}, "'auto', 'exact' or 'lanczos'"),
+        ({"route": "all"}, "expected auto, exact or lanczos"),
         ({"k": 0}, "at least one eigenvalue"),
         ({"probes": 1}, "at least 2"),
         ({"params": "3"}, "no parameter or module '3'; did you mean"),

@@ -50,7 +50,7 @@ def norms(tensor: Tensor) -> numpy.ndarray:
 def test_sizes_and_actual_growth_are_those_of_hooked_states() -> None:
     model, x, change = small()
     kinds = {"one": change, "two": -2 * change}
-    data = stability(ss.trace(model, x), x, kinds)
+    data = stability(ss.trace(model, x), x, perturbation=kinds)
     assert data["rms"].dims == data["relative"].dims == data["per_entry"].dims == ("kind", "state", "sample")
     assert data["actual"].dims == data["predicted"].dims == ("kind", "unit", "sample")
     assert data["state"].values.tolist() == [*NAMES, "exit of projected"]
@@ -73,7 +73,7 @@ def test_sizes_and_actual_growth_are_those_of_hooked_states() -> None:
 
 def test_predicted_growth_is_that_of_the_dense_jacobian() -> None:
     model, x, change = small()
-    data = stability(ss.trace(model, x), x, change)
+    data = stability(ss.trace(model, x), x, perturbation=change)
     clean, moved = by_hooks(model, x), by_hooks(model, x + change)
     for name in NAMES:
         entry = clean[name][0]
@@ -88,21 +88,21 @@ def test_on_a_linear_network_the_prediction_is_exact(dtype: torch.dtype) -> None
     torch.manual_seed(0)
     model = nn.Sequential(*(Residual(nn.Linear(D, D)) for _ in range(3)), nn.Linear(D, 2)).to(dtype)
     x, change = torch.randn(4, D).to(dtype), torch.randn(4, D).to(dtype)
-    data = stability(ss.trace(model, x), x, change)
+    data = stability(ss.trace(model, x), x, perturbation=change)
     assert data["predicted"].values == pytest.approx(data["actual"].values, rel=1e-10)
     assert data.attrs["dtype"] == str(dtype).removeprefix("torch.")
 
 
 def test_small_perturbations_are_predicted_well() -> None:
     model, x, change = small()
-    data = stability(ss.trace(model, x), x, 1e-7 * change)
+    data = stability(ss.trace(model, x), x, perturbation=1e-7 * change)
     assert data["predicted"].values == pytest.approx(data["actual"].values, rel=1e-4)
 
 
 def test_projections() -> None:
     model, x, change = small()
     names = ["a", "padded", "projected"]
-    data = stability(ss.trace(model, x), x, {"one": change, "two": change.flip(0)}, project=names)
+    data = stability(ss.trace(model, x), x, perturbation={"one": change, "two": change.flip(0)}, project=names)
     assert data["projection"].dims == ("kind", "project", "sample", "index")
     assert data["singular_value"].dims == ("project", "sample", "index")
     assert data["share_top10"].dims == ("kind", "project", "sample")
@@ -134,8 +134,8 @@ def test_projections() -> None:
 def test_leading_vectors_alone() -> None:
     model, x, change = small()
     trunk = ss.trace(model, x)
-    whole = stability(trunk, x, change, project=["a", "padded"])
-    some = stability(trunk, x, change, project=["a", "padded"], top=12)
+    whole = stability(trunk, x, perturbation=change, project=["a", "padded"])
+    some = stability(trunk, x, perturbation=change, project=["a", "padded"], k=12)
     assert some.sizes["index"] == 12
     assert some["converged"].all()
     assert some["singular_value"].values == pytest.approx(whole["singular_value"][..., :12].values, rel=1e-8)
@@ -143,23 +143,23 @@ def test_leading_vectors_alone() -> None:
     rest = 1 - (whole["projection"][..., :12] ** 2).sum("index")
     assert some["share_rest"].values == pytest.approx(rest.values, rel=1e-5)
     assert some["identity_error"].isnull().all()
-    assert stability(trunk, x, change, project=["a"], top=3)["share_top10"].isnull().all()
+    assert stability(trunk, x, perturbation=change, project=["a"], k=3)["share_top10"].isnull().all()
 
 
 def test_vectors_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, change = small()
     trunk = ss.trace(model, x)
     monkeypatch.setattr(sys.modules["skipscope.spectrum.plan"], "free_bytes", lambda device: 10_000)
-    with pytest.raises(ss.InputError, match=r"all singular vectors of a \(128 x 128\) need .* use top=k"):
-        stability(trunk, x, change, project=["a"])
-    stability(trunk, x, change)
+    with pytest.raises(ss.InputError, match=r"all singular vectors of a \(128 x 128\) need .* use k="):
+        stability(trunk, x, perturbation=change, project=["a"])
+    stability(trunk, x, perturbation=change)
 
 
 def test_units_and_samples() -> None:
     model, x, change = small()
     trunk = ss.trace(model, x)
-    whole = stability(trunk, x, change, project=["a"])
-    part = stability(trunk, x, change, units=["b", "c"], samples=[2, 0], project=["a"])
+    whole = stability(trunk, x, perturbation=change, project=["a"])
+    part = stability(trunk, x, perturbation=change, units=["b", "c"], samples=[2, 0], project=["a"])
     assert part["state"].values.tolist() == ["b", "c", "exit of c"]
     assert part["sample"].values.tolist() == [2, 0]
     for name in ("predicted", "actual"):
@@ -169,7 +169,7 @@ def test_units_and_samples() -> None:
     assert part["projection"].values == pytest.approx(whole["projection"].sel(sample=[2, 0]).values)
     still = change.clone()
     still[1] = 0
-    stability(trunk, x, still, samples=[2, 0])  # the sample that does not move is not measured
+    stability(trunk, x, perturbation=still, samples=[2, 0])  # the sample that does not move is not measured
 
 
 def has_one_float_input(case: Case) -> bool:
@@ -182,7 +182,7 @@ def test_works_on_every_trunk(name: str) -> None:
     _, trunk = traced(name)
     x = inputs(CASES[name], 3)
     torch.manual_seed(1)
-    data = stability(trunk, x, 1e-7 * torch.randn_like(x), project=[trunk.units[-1].name])
+    data = stability(trunk, x, perturbation=1e-7 * torch.randn_like(x), project=[trunk.units[-1].name])
     if all(not unit.context for unit in trunk.units):
         assert data["predicted"].values == pytest.approx(data["actual"].values, rel=1e-3)
     assert float(data["identity_error"].max()) < 1e-10
@@ -192,8 +192,8 @@ def test_named_units() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(Residual(mlp()), Residual(mlp())), torch.randn(4, D)
     change = 0.1 * torch.randn(4, D)
-    by_graph = stability(ss.trace(model, x), x, change, project=[0])
-    by_name = stability(ss.trace(model, x, units=["0", "1"]), x, change, project=[0])
+    by_graph = stability(ss.trace(model, x), x, perturbation=change, project=[0])
+    by_name = stability(ss.trace(model, x, units=["0", "1"]), x, perturbation=change, project=[0])
     for name in ("rms", "actual", "predicted", "singular_value", "share_top10"):
         assert by_name[name].values == pytest.approx(by_graph[name].values, rel=1e-5)
 
@@ -210,7 +210,7 @@ def test_an_input_among_others_in_a_dictionary() -> None:
     torch.manual_seed(0)
     model, x, change = Scaled(), torch.randn(4, D), torch.randn(4, D)
     batch = {"state": x, "times": torch.ones(4).long()}
-    data = stability(ss.trace(model, batch), batch, change)
+    data = stability(ss.trace(model, batch), batch, perturbation=change)
     assert data["rms"][0, 0].values == pytest.approx(norms(change) / D**0.5, rel=1e-6)
 
 
@@ -218,7 +218,7 @@ def test_the_model_is_left_as_it_was() -> None:
     model, x, change = small(torch.float32)
     model.train()
     trunk = ss.trace(model, x)
-    stability(trunk, x, change, project=["a"])
+    stability(trunk, x, perturbation=change, project=["a"])
     assert all(module.training for module in model.modules())
     assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
     assert torch.equal(trunk.point.entry(trunk["a"]), trunk.at(x).entry(trunk["a"]))
@@ -239,21 +239,21 @@ def test_bad_input_is_refused() -> None:
         ({"text": "noise"}, "got str"),
     ):
         with pytest.raises(ss.InputError, match=message):
-            stability(trunk, x, given)
+            stability(trunk, x, perturbation=given)
     for options, message in (
         ({"project": []}, "names no unit"),
-        ({"top": 3}, "together with project="),
-        ({"project": ["a"], "top": 0}, "expected at least 1"),
+        ({"k": 3}, "together with project="),
+        ({"project": ["a"], "k": 0}, "expected at least 1"),
         ({"units": []}, "names no unit"),
     ):
         with pytest.raises(ss.InputError, match=message):
-            stability(trunk, x, change, **options)
+            stability(trunk, x, perturbation=change, **options)
     with pytest.raises(ss.InputError, match="got a point"):
-        stability(trunk, trunk.at(x), change)
+        stability(trunk, trunk.at(x), perturbation=change)
     with torch.no_grad():
         model.stem.weight.mul_(100)
     with pytest.raises(ss.InputError, match="states of a have NaN or infinite entries, first in stem"):
-        stability(trunk, x, torch.full_like(x, 3e38))
+        stability(trunk, x, perturbation=torch.full_like(x, 3e38))
 
 
 def test_adversarial_perturbations_grow_more_than_random_ones() -> None:
@@ -265,7 +265,7 @@ def test_adversarial_perturbations_grow_more_than_random_ones() -> None:
     found = fgsm(model, data.test.images(slice(0, 24)), data.test.labels[:24])
     kinds = {"adversarial": found.perturbation, "random": uniform_like(found.perturbation, seed=0)}
     trunk = ss.trace(model, found.images)
-    measured = stability(trunk, found.images, kinds, project=[trunk.units[-1].name])
+    measured = stability(trunk, found.images, perturbation=kinds, project=[trunk.units[-1].name])
     over = measured["rms"].isel(state=-1) / measured["rms"].isel(state=0)
     medians = over.median("sample")
     assert float(medians.sel(kind="adversarial")) > float(medians.sel(kind="random"))
@@ -303,7 +303,7 @@ def test_actual_growth_has_the_context_of_the_clean_point(units: list[str] | Non
     x, change = torch.randn(3, D).double(), torch.randn(3, D).double()
     trunk = ss.trace(model, x, units=units)
     assert all(unit.context for unit in trunk.units)
-    data = stability(trunk, x, change)
+    data = stability(trunk, x, perturbation=change)
     with torch.no_grad():
         states = []
         for batch in (x, x + change):
@@ -319,5 +319,5 @@ def test_actual_growth_has_the_context_of_the_clean_point(units: list[str] | Non
         # The last state is one of the trunk: there the context has changed with the input.
         last = data["rms"].isel(state=-1).values[0]
         assert last == pytest.approx(norms(moved[2] - clean[2]) / D**0.5)
-    small = stability(trunk, x, 1e-7 * change)
+    small = stability(trunk, x, perturbation=1e-7 * change)
     assert small["actual"].values == pytest.approx(small["predicted"].values, rel=1e-5)

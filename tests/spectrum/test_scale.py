@@ -103,7 +103,7 @@ def test_curvature_of_a_large_loss() -> None:
         return 1e25 * loss(output, target)
 
     plain, scaled_up = (
-        ss.curvature(model, function, [(x, y)], mode="lanczos", k=3, density=False) for function in (loss, large)
+        ss.curvature(model, function, [(x, y)], route="lanczos", k=3, density=False) for function in (loss, large)
     )
     assert bool(scaled_up["converged"].all())
     ratio = scaled_up["value"].values[:3] / plain["value"].values[:3]

@@ -203,7 +203,7 @@ def portraits(bench: Bench, of: Case) -> None:
 
     def grids() -> xarray.Dataset:
         images, _ = _samples(of, 1, bench.device)
-        return alignment(trunk(), images, of.data.classes, chance=0, tolerance=TOLERANCE).assign_attrs(about)
+        return alignment(trunk(), images, k=of.data.classes, chance=0, tol=TOLERANCE).assign_attrs(about)
 
     def paths() -> xarray.Dataset:
         images, labels = _samples(of, PER_CLASS * min(of.data.classes, 10), bench.device)
@@ -280,7 +280,7 @@ def _statistics(trunk: Trunk, images: Tensor, classes: int) -> dict[str, Any]:
     """Of one network: means over the samples; of several stages the mean of theirs. values: (unit, rank)."""
     point = trunk.at(images)
     paths = trajectories(trunk, point, projections=False)
-    jacobians = alignment(trunk, point, classes, grids=False, tolerance=TOLERANCE)
+    jacobians = alignment(trunk, point, k=classes, grids=False, tol=TOLERANCE)
     said, line, papers = summary(jacobians), depth_fit(jacobians), depth_fit(jacobians, THE_PAPERS)
     values = jacobians["value"].mean("sample").transpose("unit", "rank").values[:, : max(SHOWN, classes + 1)]
     return {
