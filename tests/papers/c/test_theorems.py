@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import xarray
 from skipscope.errors import InputError
 from skipscope.papers.c.checks import equal_values
 from skipscope.papers.c.checks.commuting_weights import LED
-from skipscope.papers.c.claims import CLAIMS
 from skipscope.papers.c.figures.theory import (
     approximation_errors,
     collapse_by_layer,
@@ -26,22 +24,21 @@ from skipscope.papers.c.studies import theorems
 from skipscope.papers.c.studies.accuracy import STUDY as ACCURACY
 from skipscope.papers.c.studies.theorems import STUDY as THEOREMS
 from skipscope.papers.c.views.theory import products_view
-from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit import Bench, Evidence
 from skipscope.runs import RunFolder, load_run
+from tests.papers.c.named import Named, by_name, decided
 
-CLAIMED = {claim.id: claim for claim in CLAIMS}
 OWN = ("C9", "C10", "C11", "C12", "C13", "C16")
 
-Found = Mapping[str, Mapping[str, Any]]
 Parts = dict[str, xarray.Dataset]
 
 
 @pytest.fixture(scope="module", name="done")
-def _done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Parts]:
+def _done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Parts]:
     """The evidence at the preset smoke, and the datasets as they were written."""
     path = tmp_path_factory.mktemp("c") / "theorems"
     with RunFolder(path, "study C.theorems") as run:
-        found = THEOREMS.run(Bench("theorems", run, preset="smoke", seed=0, device="cpu"), THEOREMS.presets["smoke"])
+        found = THEOREMS.run(Bench("C.theorems", run, preset="smoke", seed=0, device="cpu"), THEOREMS.presets["smoke"])
     saved = load_run(path)
     return found, {name.removeprefix("theorems-"): saved.dataset(name) for name in saved.names}
 
@@ -51,29 +48,31 @@ def copied(parts: Parts) -> Parts:
 
 
 def verdict(name: str, parts: Parts) -> str:
-    return CLAIMED[name].decide(theorems.evidence(**parts)[name], "quick").verdict
+    return decided(THEOREMS, name, theorems.evidence(**parts), "quick").verdict
 
 
-def test_smoke_has_evidence_for_every_criterion(done: tuple[Found, Parts]) -> None:
+def test_smoke_has_evidence_for_every_criterion(done: tuple[Evidence, Parts]) -> None:
     found, parts = done
-    assert set(found) == {claim.id for claim in CLAIMS if claim.study == "C.theorems"} == set(OWN)
-    for name in OWN:
-        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-        assert asked <= set(found[name])
-        assert CLAIMED[name].decide(found[name], "smoke").verdict == "inconclusive"
-    assert theorems.evidence(**parts) == found
+    assert set(found) == set(THEOREMS.claims)
+    assert tuple(claim.id for claim in THEOREMS.claims) == OWN
+    for claim, quantities in found.items():
+        asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
+        assert asked <= set(quantities)
+        assert decided(THEOREMS, claim.id, found, "smoke").verdict == "inconclusive"
+    assert by_name(theorems.evidence(**parts)) == by_name(found)
 
 
-def test_verdicts(done: tuple[Found, Parts]) -> None:
+def test_verdicts(done: tuple[Evidence, Parts]) -> None:
     expected = {"C9": "reproduced", "C12": "reproduced", "C13": "reproduced"}
     expected |= {"C10": "not reproduced", "C11": "not reproduced"}
     for name, wanted in expected.items():
-        decision = CLAIMED[name].decide(done[0][name], "quick")
+        decision = decided(THEOREMS, name, done[0], "quick")
         assert decision.verdict == wanted, decision.reason
 
 
-def test_numbers_besides(done: tuple[Found, Parts]) -> None:
-    found, parts = done
+def test_numbers_that_are_also_reported(done: tuple[Evidence, Parts]) -> None:
+    found: Named = by_name(done[0])
+    parts = done[1]
     assert found["C9"]["relative error of the exact sum"] <= 1e-10
     assert found["C10"]["relative error of the exact sums"] <= 1e-10
     for case in ("direction alternates", "ratios approach 1"):
@@ -94,7 +93,7 @@ def test_numbers_besides(done: tuple[Found, Parts]) -> None:
     assert float(parts["ranks"]["autograd"].max()) <= 1e-12
 
 
-def test_approximation_16_holds_where_the_network_collapses_or_does_nothing(done: tuple[Found, Parts]) -> None:
+def test_approximation_16_holds_where_the_network_collapses_or_does_nothing(done: tuple[Evidence, Parts]) -> None:
     data = done[1]["approximation"]
     holds = data["bounded"].values <= 0.1
     collapsed = data["cosine"].values > 0.99
@@ -103,7 +102,7 @@ def test_approximation_16_holds_where_the_network_collapses_or_does_nothing(done
     assert (collapsed | idle)[holds].all()
 
 
-def test_condition_numbers_rise_with_the_branch(done: tuple[Found, Parts]) -> None:
+def test_condition_numbers_rise_with_the_branch(done: tuple[Evidence, Parts]) -> None:
     data = done[1]["products"]
     last = data["log10_condition"].isel(units=-1).median("draw")
     assert (numpy.diff(last.sortby("scale").values) > 0).all()
@@ -112,7 +111,7 @@ def test_condition_numbers_rise_with_the_branch(done: tuple[Found, Parts]) -> No
     numpy.testing.assert_allclose(smallest["log10_condition"], smallest["float64"], rtol=1e-6)
 
 
-def test_what_is_different_is_decided_differently(done: tuple[Found, Parts]) -> None:
+def test_what_is_different_is_decided_differently(done: tuple[Evidence, Parts]) -> None:
     parts = copied(done[1])
     parts["collapse"]["cosine"].loc[{"case": LED}] = 0.9
     assert verdict("C9", parts) == "not reproduced"
@@ -135,7 +134,7 @@ def test_what_is_different_is_decided_differently(done: tuple[Found, Parts]) -> 
     [(0.2, 0.95, "reproduced"), (0.2, 0.3, "not reproduced"), (0.95, 0.95, "inconclusive")],
 )
 def test_plain_networks_are_judged_at_their_best_rate(
-    he: float, orthogonal: float, expected: str, done: tuple[Found, Parts]
+    he: float, orthogonal: float, expected: str, done: tuple[Evidence, Parts]
 ) -> None:
     parts = copied(done[1])
     training = xarray.concat([parts["training"], parts["training"].assign_coords(rate=[0.1])], "rate")
@@ -156,7 +155,7 @@ def test_weights_are_kept_orthogonal(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(equal_values, "accuracy", seen)
     plan = equal_values.plan("digits", 4, samples=150, epochs=1, rates=(0.1,), networks=1, besides=1)
     with RunFolder(tmp_path / "run", "study C.theorems") as run:
-        kept = equal_values.kept(Bench("theorems", run, preset="smoke", seed=0, device="cpu"), plan)
+        kept = equal_values.kept(Bench("C.theorems", run, preset="smoke", seed=0, device="cpu"), plan)
     assert kept["train_accuracy"].values.tolist() == [[[0.5]]]
     (block,) = models[0].stage1
     for layer in (block.linear1, block.linear2):
@@ -182,16 +181,16 @@ def test_bad_settings_are_named() -> None:
     smoke = THEOREMS.presets["smoke"]
     with pytest.raises(InputError, match="draws"):
         dataclasses.replace(smoke, draws=0)
-    with pytest.raises(InputError, match="a learning rate"):
+    with pytest.raises(InputError, match="rates: expected at least one value"):
         dataclasses.replace(smoke, rates=())
-    with pytest.raises(InputError, match="size of at least 3"):
+    with pytest.raises(InputError, match="size: expected from 3 to 80, got 2"):
         dataclasses.replace(smoke, size=2)
 
 
 # -- how it is shown
 
 
-def test_pictures(done: tuple[Found, Parts]) -> None:
+def test_pictures(done: tuple[Evidence, Parts]) -> None:
     parts = done[1]
     curves = collapse_by_layer(parts["collapse"]).data
     assert len(curves) == 8
@@ -205,7 +204,7 @@ def test_pictures(done: tuple[Found, Parts]) -> None:
     assert [len(network.x) for network in networks] == [3, 3, 1, 1, 1]
 
 
-def test_view(done: tuple[Found, Parts]) -> None:
+def test_view(done: tuple[Evidence, Parts]) -> None:
     view = products_view(done[1])
     assert list(view.figures) == ["collapse-by-layer", "approximation-16", "product-conditions", "plain-accuracies"]
     assert len(view.tables) == 12
