@@ -6,7 +6,6 @@ shell's completion do not have.
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from skipscope.deferred import Deferred, homes
@@ -91,11 +90,6 @@ _HOMES = homes(
 class _Package(Deferred):
     def __getattr__(self, name: str) -> Any:
         return import_module(_MODULES[name]) if name in _MODULES else super().__getattr__(name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "trace" and isinstance(value, ModuleType):
-            import_module("skipscope.linear")  # gives units, stages and spans their Jacobians
-        super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *__all__})

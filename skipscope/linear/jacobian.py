@@ -7,15 +7,13 @@ itself is evaluated once), a block of cotangents one reverse-mode pass over a gr
 that lack one of these take another route (`derivative`). When a Jacobian is made, its products from the left and from
 the right are compared, and its samples are seen to be apart (`agreement`). In float64 the span is evaluated in float64
 with the model's weights converted on the way, so counts of exact zeros and ones do not depend on float32 rounding.
-
-`Span.jacobian` is attached to the trace room's spans here: that room knows nothing of linear algebra.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -29,7 +27,7 @@ from skipscope.linear.operator import Operator, Product
 from skipscope.linear.positions import restricted
 from skipscope.numerics import measuring
 from skipscope.trace.inputs import in_own_memory
-from skipscope.trace.trunk import Function, Point, Span, Unit
+from skipscope.trace.trunk import Function, Part, Point, Span, Unit
 
 
 class Jacobian(Operator):
@@ -168,20 +166,14 @@ def jacobian(
     span: Span,
     x: Any,
     *,
-    of: str = "unit",
+    of: Part = "unit",
     tail: bool = False,
     tokens: tuple[Any, Any] | None = None,
     channels: tuple[Any, Any] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Operator:
-    """The Jacobian of a span at `x`, a batch of model inputs or a point.
-
-    of: "unit" the whole span; for a unit also "branch" or "skip" alone.
-    tail: with a branch or skip, apply the tail's derivative at the sum to it: diag(sigma') dF/dh (residual alignment).
-    tokens, channels: (entry, exit) positions that rows and columns are restricted to; None keeps all.
-    dtype: the floating type to evaluate in; the model's own by default.
-    """
-    parts = ("unit", "branch", "skip")
+    """What `span.jacobian(x, ...)` returns; its docstring says what the options mean."""
+    parts = get_args(Part)
     if of not in parts or (of != "unit" and not isinstance(span, Unit)):
         raise InputError(f"of={of!r}: expected one of {', '.join(parts)}; branch and skip are parts of a unit")
     if tail and of == "unit":
@@ -253,6 +245,3 @@ def _batch_axis(output: Tensor, batch: int, axis: int) -> int:
         if size == batch:
             return other
     raise InputError(f"expected an output with an axis for a batch of {batch}, got shape {tuple(output.shape)}")
-
-
-Span.jacobian = jacobian  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ def leading(
 def _row(
     unit: Unit, point: Point, k: int, max_products: int | None, probes: int, steps: int, seed: int
 ) -> dict[str, Tensor]:
-    J = unit.jacobian(point)  # type: ignore[attr-defined]
+    J = unit.jacobian(point)
     top = svd(J, k=min(k, *J.shape[1:]), max_products=max_products, seed=seed)
     density = spectral_density(J, probes=probes, steps=steps, seed=seed)
     low, high = NEAR_ONE

@@ -18,6 +18,7 @@ from skipscope.measure.coupling import chance_table, cosines, coupling, random_f
 from skipscope.measure.triplets import Triplets
 from skipscope.numerics import seed_of
 from skipscope.trace import Point, Unit
+from skipscope.trace.trunk import Part
 
 WAYS = ("ujv", "vju")
 MORE = 5  # values after the first K or C, for the picture of the gap
@@ -48,13 +49,13 @@ class Member:
     """A unit and which of its Jacobians is measured, between states of which forms."""
 
     unit: Unit
-    part: str  # "branch" or "unit"
+    part: Part
     entry: tuple[int, ...]
     exit: tuple[int, ...]
 
     def jacobian(self, point: Point, samples: Sequence[int], options: Options) -> Operator:
         tail = options.tail and self.part == "branch"
-        whole: Operator = self.unit.jacobian(point, of=self.part, tail=tail, tokens=options.tokens)  # type: ignore[attr-defined]
+        whole: Operator = self.unit.jacobian(point, of=self.part, tail=tail, tokens=options.tokens)
         return (whole if len(samples) == whole.shape[0] else whole.take(samples)).double()
 
     def fits(self, other: Member, way: str) -> bool:

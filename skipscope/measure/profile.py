@@ -91,7 +91,7 @@ def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: 
     with torch.no_grad():
         branch = by_sample(unit.branch.bound(point)(entry), _exit_axis(unit.branch, unit))
         skip = by_sample(unit.skip.bound(point)(entry), _exit_axis(unit.skip, unit))
-    square, error = mean_square(unit.jacobian(point), probes, generator)  # type: ignore[attr-defined]
+    square, error = mean_square(unit.jacobian(point), probes, generator)
     missing = torch.full_like(state[:, 0], float("nan"))
     return {
         "state_rms": rms(state),

@@ -77,7 +77,7 @@ class Jacobians(Mapping[str, Operator]):
         self._spans, self._point = {span.name: span for span in spans}, point
 
     def __getitem__(self, name: str) -> Operator:
-        operator: Operator = self._spans[name].jacobian(self._point)  # type: ignore[attr-defined]
+        operator: Operator = self._spans[name].jacobian(self._point)
         return operator
 
     def __iter__(self) -> Iterator[str]:

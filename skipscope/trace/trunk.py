@@ -11,7 +11,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,11 @@ from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
 from skipscope.trace.rule import LeftOut
 from skipscope.trace.running_statistics import never_seen
+
+if TYPE_CHECKING:
+    from skipscope.linear import Operator
+
+Part = Literal["unit", "branch", "skip"]  # of a unit; "unit" is all of it
 
 
 class Function(ABC):
@@ -67,6 +72,29 @@ class Span(Function):
     @abstractmethod
     def batch_axis(self) -> int:
         """The axis of the entry state that runs over samples."""
+
+    def jacobian(
+        self,
+        x: Any,
+        *,
+        of: Part = "unit",
+        tail: bool = False,
+        tokens: tuple[Any, Any] | None = None,
+        channels: tuple[Any, Any] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Operator:
+        """The derivative of the exit with respect to the entry at `x`, a batch of model inputs or a point: one matrix
+        per sample, an operator of shape (B, m, n).
+
+        of: "unit" the whole span; for a unit also "branch" or "skip" alone.
+        tail: with a branch or skip, apply the tail's derivative at the sum to it: diag(sigma') dF/dh.
+        tokens, channels: (entry, exit) positions that rows and columns are restricted to; None keeps all.
+        dtype: the floating type to evaluate in; the model's own by default.
+        """
+        # The one import from the next room: operators are made of spans, and a user asks the span for its operator.
+        from skipscope.linear import jacobian
+
+        return jacobian(self, x, of=of, tail=tail, tokens=tokens, channels=channels, dtype=dtype)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self.entry_shape} -> {self.exit_shape}>"
