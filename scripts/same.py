@@ -85,12 +85,14 @@ RENAMED: dict[str, str] = {}
 
 
 # Places that NEW alone has, whose values are studies of the run; every dataset of a study must have its attribute.
-ADDED = ["data/*.nc | attribute | study"]
+ADDED = ["data/*.nc | attribute | study", "claims.json | * | study"]
 
 
 def is_study(value: Any, what: str) -> bool:
-    """A study such as D.law, in a run of `study D` or `study D.law`."""
-    return re.fullmatch(r"[A-Z]\.\w+", str(value)) is not None and what in (f"study {value}", f"study {value[0]}")
+    """Studies such as `D.law` or `D.spectra, D.proportions`, one of them of the run, `study D` or `study D.law`."""
+    studies = str(value).split(", ")
+    named = all(re.fullmatch(r"[A-Z]\.\w+", study) for study in studies)
+    return named and any(what in (f"study {study}", f"study {study[0]}") for study in studies)
 
 
 # ---- running
