@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from skipscope import __version__
 from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import measured
-from skipscope.check.units import unit_spectra
+from skipscope.check.units import spectra_of_units
 from skipscope.data import digits
 from skipscope.models.names import build
 from skipscope.numerics import seed_of
@@ -311,7 +311,7 @@ def units() -> None:
         model, inputs = with_inputs(name, side, images)
         cases.append((f"{name}, {images} images of {side} pixels", model, inputs["smooth"]))
     for name, model, x in cases:
-        found = unit_spectra(model, x)
+        found = spectra_of_units(model, x)
         gain, spread = (float(found[key].sum()) for key in ("gain", "spread"))
         print(f"{name:50} {found.sizes['unit']:3} units, gain {gain:5.2f}, spread {spread:6.1f} in all", flush=True)
 

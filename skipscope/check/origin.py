@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.check.states import floats, training_pass
+from skipscope.module_calls import Call, following
 from skipscope.trace.undisturbed import unwrapped
 
 
@@ -45,19 +46,13 @@ def origin_of_not_finite(model: nn.Module, x: Any) -> Origin | None:
 def running_modules(model: nn.Module) -> Iterator[list[str]]:
     """The paths of the modules that run at the moment, the innermost last."""
     running: list[str] = []
-    handles = []
-    try:
-        for path, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(lambda *_, path=path: running.append(path)))
-            handles.append(module.register_forward_hook(lambda *_: _left(running), always_call=True))
+
+    def leave(call: Call, output: Any) -> None:
+        running.pop()
+
+    modules = dict(model.named_modules())
+    with following(modules, entered=lambda call: running.append(call.path), left=leave, after_errors=True):
         yield running
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _left(running: list[str]) -> None:
-    running.pop()
 
 
 class _Followed(TorchFunctionMode):

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError, first_line
 from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import OUTPUT, modules_with_weights
+from skipscope.module_calls import Call, following
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed, unwrapped
@@ -178,20 +179,19 @@ class _Record:
         self.averaged: tuple[Tensor, Tensor] | None = None
         self.before_mean: dict[int, Tensor] = {}  # by the number of the state that the mean became
 
-    def enter(self, path: str, args: Any) -> None:
-        self.calls[path] += 1
-        self.entered, self.left = path, None
-        entering = floats(args)
+    def enter(self, call: Call) -> None:
+        self.calls[call.path] += 1
+        self.entered, self.left = call.path, None
+        entering = floats((call.args, call.kwargs))
         self.from_input = self.from_input or (self.calls.total() == 1 and bool(entering))
         if entering and not (self.states and self.states[-1].tensor is entering[0]):  # queries, keys, values share one
-            name = path if self.calls[path] == 1 else f"{path}#{self.calls[path]}"
-            self.add(name or "input", entering[0])
+            self.add(call.name or "input", entering[0])
             averaged, self.averaged = self.averaged, None
             if averaged is not None and averaged[1].numel() == entering[0].numel():
                 self.before_mean[len(self.states) - 1] = averaged[0]
 
-    def leave(self, path: str, output: Any) -> None:
-        if path == self.entered:
+    def leave(self, call: Call, output: Any) -> None:
+        if call.path == self.entered:
             self.left = output
 
     def add(self, name: str, tensor: Tensor) -> None:
@@ -218,23 +218,9 @@ class _Means(TorchFunctionMode):
 @contextmanager
 def _recorded(model: nn.Module, batch: int) -> Iterator[_Record]:
     record = _Record(batch)
-
-    def before(path: str) -> Any:
-        return lambda module, args, kwargs: record.enter(path, (args, kwargs))
-
-    def after(path: str) -> Any:
-        return lambda module, args, output: record.leave(path, output)
-
-    handles = []
-    try:
-        for name, module in modules_with_weights(model).items():
-            path = "" if module is model else name
-            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
-            handles.append(module.register_forward_hook(after(path)))
+    layers = {"" if module is model else name: module for name, module in modules_with_weights(model).items()}
+    with following(layers, entered=record.enter, left=record.leave):
         yield record
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _with_ends(record: _Record, entering: list[Tensor], leaving: list[Tensor]) -> list[State]:

@@ -165,7 +165,7 @@ def _weights(model: nn.Module, chosen: Chosen) -> dict[str, Condition | None]:
     return {
         name: condition_number(weight) if weight.numel() and weight.is_floating_point() else None
         for name, weight in acting_weights(model).items()
-        if (name, name.rpartition(".")[0]) in chosen
+        if chosen.include(name, name.rpartition(".")[0])
     }
 
 
@@ -244,7 +244,7 @@ class Passed:
 
         def entered(layer: Layer, state: Tensor | None) -> None:
             last[:] = [layer]
-            if (layer.name, layer.path) in self.chosen and self._add(layer.name, layer.kind, state, layer, inputs):
+            if self.chosen.include(layer.name, layer.path) and self._add(layer.name, layer.kind, state, layer, inputs):
                 self.rows[-1].module = layer.module
                 if loss is not None and state is not None:
                     self.rows[-1].entry = state.detach().clone()  # later code may change it in place
@@ -256,7 +256,7 @@ class Passed:
 
         with undisturbed_run(model, gradients=loss is not None, batch_statistics=batch_statistics):
             output = run(model, inputs, entered, None if loss is None else left)
-            if (OUTPUT,) in self.chosen:
+            if self.chosen.include(OUTPUT):
                 self._add(OUTPUT, OUTPUT, main_tensor(output), last[0] if last else None, inputs)
             if loss is not None:
                 self._differentiate(loss(output), inputs.batch)

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
 from skipscope.measure.trajectories import State, stages_of
+from skipscope.module_calls import Call, following
 from skipscope.trace import Trunk
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
@@ -236,18 +237,12 @@ def _kept_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, li
     """Input and output of every call of linear layers."""
     calls: dict[str, list[tuple[Tensor, Tensor]]] = {path: [] for path in paths}
 
-    def keep(path: str) -> Any:
-        # Later code may change either in place.
-        return lambda module, args, kwargs, output: calls[path].append(
-            (next(iter((*args, *kwargs.values()))).detach().clone(), output.detach().clone())
-        )
+    def keep(call: Call, output: Tensor) -> None:
+        entry = next(iter((*call.args, *call.kwargs.values())))
+        calls[call.path].append((entry.detach().clone(), output.detach().clone()))  # later code may change either
 
-    handles = [model.get_submodule(path).register_forward_hook(keep(path), with_kwargs=True) for path in paths]
-    try:
+    with following({path: model.get_submodule(path) for path in paths}, left=keep):
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -255,15 +250,8 @@ def _kept_outputs(model: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, 
     """The output of the last call of every module."""
     outputs: dict[str, Any] = dict.fromkeys(paths)
 
-    def keep(path: str) -> Any:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            outputs[path] = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), output)
+    def keep(call: Call, output: Any) -> None:
+        outputs[call.path] = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), output)
 
-        return hook
-
-    handles = [model.get_submodule(path).register_forward_hook(keep(path)) for path in paths]
-    try:
+    with following({path: model.get_submodule(path) for path in paths}, left=keep):
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()

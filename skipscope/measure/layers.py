@@ -20,6 +20,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.module_calls import Call, following
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
@@ -55,11 +56,10 @@ class Chosen:
             raise InputError(f"layers={patterns!r}: expected names or patterns such as 'stage1.*'")
         self._used: set[str] = set()
 
-    def __contains__(self, names: object) -> bool:
+    def include(self, *names: str) -> bool:
         """names: under which something may be meant."""
         if self.patterns is None:
             return True
-        assert isinstance(names, tuple)
         found = {pattern for pattern in self.patterns if any(fnmatchcase(name, pattern) for name in names)}
         self._used |= found
         return bool(found)
@@ -117,7 +117,19 @@ def undisturbed_run(model: nn.Module, *, gradients: bool = False, batch_statisti
 def run(model: nn.Module, inputs: Inputs, entered: Entered, left: Left | None = None) -> Any:
     """The model's output; `entered` is called with every layer's state, `left` with what it returns, which has a
     gradient also where all weights are frozen."""
-    with _listening(model, entered, left):
+
+    def enter(call: Call) -> None:
+        entered(_layer(call), main_tensor((call.args, call.kwargs)))
+
+    def leave(call: Call, output: Any) -> Tensor | None:
+        if left is None or not isinstance(output, Tensor) or not output.is_floating_point():
+            return None
+        if not output.requires_grad:
+            output = output.detach().requires_grad_()
+        left(_layer(call), output)
+        return output.clone()  # later code may change it in place
+
+    with following(modules_with_weights(model), entered=enter, left=None if left is None else leave):
         try:
             return model(*inputs.args, **inputs.kwargs)
         except InputError:
@@ -147,43 +159,8 @@ def _has_weight(module: nn.Module) -> bool:
     return "weight" in getattr(module, "parametrizations", {}) and module.weight.dim() >= 2  # type: ignore[operator]
 
 
-@contextmanager
-def _listening(model: nn.Module, entered: Entered, left: Left | None) -> Iterator[None]:
-    calls: dict[str, int] = {}
-
-    def before(path: str) -> Any:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            calls[path] = calls.get(path, 0) + 1
-            entered(_called(path, calls[path], module), main_tensor((args, kwargs)))
-
-        return hook
-
-    def after(path: str) -> Any:
-        def hook(module: nn.Module, args: Any, output: Any) -> Any:
-            if not isinstance(output, Tensor) or not output.is_floating_point():
-                return None
-            if not output.requires_grad:
-                output = output.detach().requires_grad_()
-            assert left is not None
-            left(_called(path, calls[path], module), output)
-            return output.clone()  # later code may change it in place
-
-        return hook
-
-    handles = []
-    try:
-        for path, module in modules_with_weights(model).items():
-            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
-            if left is not None:
-                handles.append(module.register_forward_hook(after(path)))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _called(path: str, call: int, module: nn.Module) -> Layer:
-    return Layer(path if call == 1 else f"{path}#{call}", path, module)
+def _layer(call: Call) -> Layer:
+    return Layer(call.name, call.path, call.module)
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from torch.nn import functional as F
 
 from skipscope.data.dataset import Split
 from skipscope.errors import InputError
+from skipscope.module_calls import Call, following
 from skipscope.numerics import seed_of
 from skipscope.trace.undisturbed import kept_places
 from skipscope.training.history import History
@@ -223,13 +223,11 @@ def _called(model: nn.Module, buffers: dict[str, Tensor], images: Tensor) -> dic
     """The layers in the order of their first calls, in evaluation mode, where no branch is left out by chance."""
     found: dict[str, nn.Module] = {}
 
-    def note(name: str, module: nn.Module, inputs: Any) -> None:
-        found.setdefault(name, module)
+    def note(call: Call) -> None:
+        found.setdefault(call.path, call.module)
 
-    with ExitStack() as stack, in_mode(model, training=False), torch.no_grad():
-        for name, module in model.named_modules():
-            if _has_weight(module):
-                stack.callback(module.register_forward_pre_hook(partial(note, name)).remove)
+    layers = {name: module for name, module in model.named_modules() if _has_weight(module)}
+    with following(layers, entered=note), in_mode(model, training=False), torch.no_grad():
         functional_call(model, buffers, (images,))
     if not found:
         raise InputError(f"Tracker: {type(model).__name__} calls no module with a weight of two or more dimensions")
@@ -265,15 +263,15 @@ def _streaming_activations(layers: Mapping[str, nn.Module], streams: Mapping[str
                 streams[name].update(state)
                 waiting.remove(call)
 
-    def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        for state in (*inputs, *named.values()):
+    def entered(call: Call) -> None:
+        for state in (*call.args, *call.kwargs.values()):
             if isinstance(state, Tensor):
                 give(state)
 
-    def after(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    def left(call: Call, output: Any) -> None:
         if not isinstance(output, Tensor) or output.grad_fn is None:
-            raise InputError(f"Tracker: expected one tensor with a gradient as the output of '{name}'")
-        waiting.append((name, output.grad_fn))
+            raise InputError(f"Tracker: expected one tensor with a gradient as the output of '{call.path}'")
+        waiting.append((call.path, output.grad_fn))
 
     def finish(output: Tensor) -> None:
         give(output)
@@ -281,11 +279,8 @@ def _streaming_activations(layers: Mapping[str, nn.Module], streams: Mapping[str
             unused = ", ".join(sorted({name for name, _ in waiting}))
             raise InputError(f"Tracker: expected layers that the network's output depends on, got {unused}")
 
-    with ExitStack() as stack:
-        for module in layers.values():
-            stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
-        for name in streams:
-            stack.callback(layers[name].register_forward_hook(partial(after, name)).remove)
+    followed = {name: layers[name] for name in streams}
+    with following(layers, entered=entered), following(followed, left=left):
         yield finish
 
 
