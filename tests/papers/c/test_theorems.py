@@ -12,14 +12,14 @@ import torch
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.c.checks import equal_values
-from skipscope.papers.c.checks.commuting_weights import LED
 from skipscope.papers.c.figures.theory import (
     approximation_errors,
     collapse_by_layer,
     plain_accuracies,
     product_conditions,
 )
+from skipscope.papers.c.measurements import equal_values
+from skipscope.papers.c.measurements.commuting_weights import LED
 from skipscope.papers.c.studies import theorems
 from skipscope.papers.c.studies.accuracy import STUDY as ACCURACY
 from skipscope.papers.c.studies.theorems import STUDY as THEOREMS

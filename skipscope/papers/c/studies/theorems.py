@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, from_to, not_empty
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.checks import commuting_weights, equal_values, perturbed_inputs, random_weights
-from skipscope.papers.c.checks.commuting_weights import LED
-from skipscope.papers.c.checks.random_weights import TENTH
+from skipscope.papers.c.measurements import commuting_weights, equal_values, perturbed_inputs, random_weights
+from skipscope.papers.c.measurements.commuting_weights import LED
+from skipscope.papers.c.measurements.random_weights import TENTH
 from skipscope.papers.c.subjects import TwinSettings
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from skipscope.papers.c.checks.commuting_weights import MEASURE, drawing, frame
+from skipscope.papers.c.measurements.commuting_weights import MEASURE, drawing, frame
 from skipscope.papers.c.theory import (
     PerturbedLeastSquares,
     linear_gradients,

@@ -13,7 +13,7 @@ import numpy
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from skipscope.papers.c.checks.commuting_weights import MEASURE
+from skipscope.papers.c.measurements.commuting_weights import MEASURE
 from skipscope.papers.c.subjects import PLAIN, TwinSettings, TwinSubject, subject
 from skipscope.papers.kit import Bench
 from skipscope.training.evaluation import accuracy

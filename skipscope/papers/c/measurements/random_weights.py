@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from skipscope.papers.c.checks.commuting_weights import MEASURE, drawing
+from skipscope.papers.c.measurements.commuting_weights import MEASURE, drawing
 from skipscope.papers.c.theory import (
     ENTRIES,
     random_matrices,

@@ -1,0 +1,1 @@
+"""What the study C.theorems measures: one module per group of theorems."""
