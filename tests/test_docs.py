@@ -1,5 +1,5 @@
-"""The README and the documentation: Python blocks run as they stand, one page after another; commands, options and
-make targets that they name exist; the site builds strictly and loads nothing from the network."""
+"""The README and the documentation: Python blocks run as they stand, one page after another; commands, options, make
+targets, files and Python names that they mention exist; the site builds strictly and loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 import typer
 
 from skipscope.cli import app
-from skipscope.papers.kit.catalogue import CLAIMS, STUDIES, find
+from skipscope.papers.kit.catalogue import find, studies
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -25,6 +26,10 @@ BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"\||&&|;|\d?[<>]")
 ROW = re.compile(r"^\| `([A-Z]\.\w+)` \|[^|]*\| ([^|]*) \|", re.MULTILINE)
 OPTION = re.compile(r"`(--[a-z][a-z-]*)")
+NAME = re.compile(r"`(ss|skipscope)((?:\.[A-Za-z_]\w*)+)")
+SOURCE = re.compile(r"`((?:skipscope|docs|tests|benchmarks|scripts)/[\w./-]+\.\w+)`")
+PLACEHOLDER = re.compile(r"[A-Z]{4,}")  # NAME, PAPER
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 LOADED = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(?:https?:)?//|<link\b[^>]*\bhref=[\"']?(?:https?:)?//")
 
 
@@ -110,6 +115,34 @@ def test_options_exist(page: Path) -> None:
     assert named - set(options(typer.main.get_command(app))) - {"--help"} == set()
 
 
+# -- names and files
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_names_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    names = [(first, rest) for first, rest in NAME.findall(text) if not PLACEHOLDER.search(rest)]
+    missing = {f"{first}{rest}" for first, rest in names if not known(rest.split(".")[1:])}
+    missing |= {file for file in SOURCE.findall(text) if not PLACEHOLDER.search(file) and not (ROOT / file).exists()}
+    missing |= {link for link in LINK.findall(BLOCK.sub("", text)) if not (page.parent / link).exists()}
+    assert missing == set()
+
+
+def known(path: list[str]) -> bool:
+    """Whether a name of the package exists: attributes of the longest part of it that is a module."""
+    for length in range(len(path), -1, -1):
+        try:
+            found: Any = import_module(".".join(["skipscope", *path[:length]]))
+        except ModuleNotFoundError:
+            continue
+        for name in path[length:]:
+            if not hasattr(found, name):
+                return False
+            found = getattr(found, name)
+        return True
+    return False
+
+
 # -- tables
 
 
@@ -117,11 +150,9 @@ def test_options_exist(page: Path) -> None:
 def test_the_table_of_studies_lists_the_claims_that_each_decides(paper: str) -> None:
     text = (ROOT / "docs" / f"paper-{paper.lower()}.md").read_text(encoding="utf-8")
     listed = {study: numbers(claims) for study, claims in ROW.findall(text)}
-    decided: dict[str, list[int]] = {study.id: [] for study in STUDIES if study.paper == paper}
-    for claim in CLAIMS:
-        if claim.paper == paper:
-            decided[claim.study].append(int(claim.id[1:]))
-    assert listed == {study: sorted(claims) for study, claims in decided.items() if claims}
+    own = [study for study in studies() if study.paper.letter == paper]
+    decided = {study.id: sorted(claim.number for claim in study.claims) for study in own if study.claims}
+    assert listed == decided
 
 
 def numbers(claims: str) -> list[int]:
