@@ -1,9 +1,20 @@
-"""Paper C: why very deep plain networks become singular.
+"""Paper C: why very deep plain networks become singular, and what skips have to do with it.
 
-theory/    its theorems as code
-networks/  its networks
-studies/   one module per study: settings, what is run, quantities and claims together
-views/     what a report shows of its datasets; figures/ draws them
+PlainNet, ResNet and ResNeXt are the same network without skips, with them, and with several paths per branch (twins).
+cond is a condition number, of a weight or of the hidden states of a batch; it is numerically infinite at
+1 / (eps times the largest dimension) or above. Quantities that span orders of magnitude are logarithms, so that a mean
+means something. Of trained networks a quantity has one value per seed.
+
+theory/              its theorems as code: products of commuting and random weights, least squares, ranks of gradients
+measures/            what it alone measures: the sensitivity of proposition 3
+subjects.py          what is trained: a data set, a depth and a form, and the twins of each
+twins.py             the twins at every learning rate of a grid, each judged at its best one
+layer_conditions.py  condition numbers of weights and hidden states, layer by layer
+studies/             one module per study: settings, what is run, quantities and claims together
+measurements/        what the study of the theorems measures, one module per group of theorems
+views/, figures/     what a report shows of its datasets
+
+Its networks are the core's: ResNets, their plain twins, ResNeXts and DiracNets (`skipscope.models`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
 def conditions(
     model: BlockNetwork | Any, images: Tensor, *, batch_statistics: bool = False
 ) -> dict[str, numpy.ndarray]:
-    """Of one network, an entry a layer, without the weights of shortcuts; the model is in float64 afterwards."""
+    """Of one network, one entry per layer, without the weights of shortcuts; the model is in float64 afterwards."""
     found = conditioning(model.double(), images.double(), training=batch_statistics).sel(reduction=REDUCTION)
     layers = [str(name) for name in found["layer"].values if "shortcut" not in str(name) and name != OUTPUT]
     weights = found.sel(weight=[f"{layer}.weight" for layer in layers])
@@ -124,7 +124,7 @@ def logarithms(dataset: xarray.Dataset, what: str) -> xarray.DataArray:
 
 
 def medians(dataset: xarray.Dataset, what: str, title: str) -> numpy.ndarray:
-    """Of logarithms over layers, one value a seed; of hidden states those between blocks."""
+    """Of logarithms over layers, one value per seed; of hidden states those between blocks."""
     values = logarithms(dataset, what).sel(network=title)
     if what == "hidden":
         values = values.isel(layer=between(dataset))

@@ -1,7 +1,7 @@
 """What paper C's studies train: subjects, of which each is a data set, a depth and a form, and how they are trained.
 
 `mnist-60-connected` and `cifar100-110` are subjects. Of each there are twins: the same network without skips
-(PlainNet), with them (ResNet), and with several paths a branch (ResNeXt).
+(PlainNet), with them (ResNet), and with several paths per branch (ResNeXt).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy
 import torch
@@ -71,13 +71,15 @@ AS_IN_PAPER: dict[str, Any] = {"subjects": ("mnist-110", "cifar10-110", "cifar10
 class TwinSettings(Constrained):
     """What the studies of trained networks have in common."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"besides": "other_networks"}
+
     subjects: Annotated[tuple[str, ...], not_empty] = ("mnist-60-connected",)
     deciding: tuple[str, ...] = ()  # subjects that decide claims, the others are reported; all where none are named
     titles: Annotated[tuple[str, ...], some_of(*KNOWN)] = (PLAIN, RESIDUAL, PATHS)
     samples: Annotated[int | None, at_least(1)] = 3000  # of training; all where there are fewer
     test_samples: Annotated[int | None, at_least(1)] = 2000  # likewise
     networks: Annotated[int, at_least(1)] = 3  # seeds of subjects that decide
-    besides: Annotated[int, at_least(1)] = 1  # seeds of the others
+    other_networks: Annotated[int, at_least(1)] = 1  # seeds of the others
     epochs: int = 12
     least_steps: Annotated[int, at_least(1)] = 250  # smaller sets have more epochs
     batch: Annotated[int, at_least(1)] = 128
@@ -115,7 +117,7 @@ class TwinSettings(Constrained):
 
     def seeds(self, text: str) -> int:
         """Of a subject."""
-        return self.networks if text in (self.deciding or self.subjects) else self.besides
+        return self.networks if text in (self.deciding or self.subjects) else self.other_networks
 
 
 @dataclass(frozen=True)

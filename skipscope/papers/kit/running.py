@@ -76,6 +76,8 @@ def what_is_run(name: str, studies: tuple[Study, ...]) -> str:
 
 def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, str]) -> dict[str, Any]:
     """Of every study; a key that none of them has is an error. `law.images` is meant for the study law alone."""
+    for study in studies:
+        changes = study.new_keys(changes)
     known = sorted({key for study in studies for key in study.keys})
     one_study = {f"{study.name}.{key}" for study in studies for key in study.keys}
     unknown = [key for key in changes if key not in one_study.union(known)]

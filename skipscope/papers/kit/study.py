@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,25 @@ class Study:
     @property
     def keys(self) -> dict[str, Any]:
         """The settings that --set can change, with their types."""
-        return typing.get_type_hints(type(next(iter(self.presets.values()))))
+        hints = typing.get_type_hints(self._kind)
+        return {field.name: hints[field.name] for field in dataclasses.fields(self._kind)}
+
+    @property
+    def _kind(self) -> Any:
+        """The dataclass of its settings."""
+        return type(next(iter(self.presets.values())))
+
+    def new_keys(self, changes: Mapping[str, str]) -> dict[str, str]:
+        """Changes of settings with old names replaced, which a dataclass of settings may list in OLD_NAMES."""
+        old_names: Mapping[str, str] = getattr(self._kind, "OLD_NAMES", {})
+        found = {}
+        for key, text in changes.items():
+            before, _, last = key.rpartition(".")
+            new = old_names.get(last) if before in ("", self.name) else None
+            if new is not None:
+                warnings.warn(f"the setting {last} of {self.id} is now {new}", FutureWarning, stacklevel=2)
+            found[key if new is None else ".".join(filter(None, (before, new)))] = text
+        return found
 
     def settings(self, preset: str, changes: Mapping[str, str]) -> Any:
         if preset not in self.presets:

@@ -325,7 +325,7 @@ def test_ranks_of_gradients() -> None:
 
 
 def test_networks_without_norms_are_reported_of_fewer_seeds() -> None:
-    settings = HistogramSettings(networks=3, besides=2, linear_titles=TITLES)
+    settings = HistogramSettings(networks=3, other_networks=2, linear_titles=TITLES)
     assert [settings.seeds_of("mnist-60-connected", form) for form in settings.ordered_forms] == [3, 3, 2, 2]
     assert [settings.of_form(form).titles for form in settings.forms] == [TITLES, TITLES, *[(PLAIN, RESIDUAL)] * 2]
     with pytest.raises(InputError, match="forms: expected some of relu, linear, nonorm, linear-nonorm, got relu, bare"):

@@ -153,7 +153,7 @@ def test_weights_are_kept_orthogonal(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         return 0.5
 
     monkeypatch.setattr(equal_values, "accuracy", seen)
-    plan = equal_values.plan("digits", 4, samples=150, epochs=1, rates=(0.1,), networks=1, besides=1)
+    plan = equal_values.plan("digits", 4, samples=150, epochs=1, rates=(0.1,), networks=1, other_networks=1)
     with RunFolder(tmp_path / "run", "study C.theorems") as run:
         kept = equal_values.kept(Bench("C.theorems", run, preset="smoke", seed=0, device="cpu"), plan)
     assert kept["train_accuracy"].values.tolist() == [[[0.5]]]
@@ -172,7 +172,7 @@ def test_plainnets_are_those_of_accuracy() -> None:
         assert plan.training(rate, 3000) == twins.training(rate, 3000)
     shared = ("rates", "samples", "test_samples", "networks", "looks")
     assert all(getattr(plan, name) == getattr(twins, name) for name in shared)
-    assert equal_values.plan("mnist:some/path", 4, networks=1, besides=1).subjects[1] == (
+    assert equal_values.plan("mnist:some/path", 4, networks=1, other_networks=1).subjects[1] == (
         "mnist-4-connected-orthogonal:some/path"
     )
 

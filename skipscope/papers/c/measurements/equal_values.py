@@ -35,16 +35,16 @@ JUDGED = ("", ORTHOGONAL)
 TITLES = (*MODELS.values(), KEPT)
 
 
-def plan(data: str, depth: int, *, networks: int, besides: int, **others: Any) -> TwinSettings:
+def plan(data: str, depth: int, *, networks: int, other_networks: int, **others: Any) -> TwinSettings:
     """What is trained. data: its name, with a path where it needs one. networks: seeds of those that are judged.
-    besides: of the others."""
+    other_networks: of the others."""
     texts = {options: _text(data, depth, options) for options in MODELS}
     return TwinSettings(
         subjects=tuple(texts.values()),
         deciding=tuple(texts[options] for options in JUDGED),
         titles=(PLAIN,),
         networks=networks,
-        besides=besides,
+        other_networks=other_networks,
         least_steps=1,
         **others,
     )
@@ -57,7 +57,7 @@ def _text(data: str, depth: int, options: str) -> str:
 
 def training(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
     """Train accuracies (network, rate, seed); NaN for seeds that a network is not trained with."""
-    seeds = bench.seeds(max(settings.networks, settings.besides))
+    seeds = bench.seeds(max(settings.networks, settings.other_networks))
     values = numpy.full((len(MODELS), len(settings.rates), len(seeds)), numpy.nan)
     for place, text in enumerate(settings.subjects):
         of = subject(bench, settings, text)
@@ -69,7 +69,7 @@ def training(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
 
 def kept(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
     """The same with the weights of blocks constrained to orthogonal matrices throughout training (Cayley's map)."""
-    of = subject(bench, settings, settings.subjects[list(MODELS).index(ORTHOGONAL)], settings.besides)
+    of = subject(bench, settings, settings.subjects[list(MODELS).index(ORTHOGONAL)], settings.other_networks)
     values = numpy.full((1, len(settings.rates), len(of.seeds)), numpy.nan)
     for row, rate in enumerate(settings.rates):
         for column, seed in enumerate(of.seeds):

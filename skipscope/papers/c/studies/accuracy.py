@@ -222,7 +222,7 @@ STUDY = Study(
     cost={
         "smoke": "seconds",
         "quick": "8 minutes on one core",
-        "full": "half an hour of one GPU a subject, of which every 10 minutes can be a command: --resume goes on",
+        "full": "half an hour of one GPU per subject, of which every 10 minutes can be a command: --resume goes on",
         "paper": "days of one GPU; ImageNet, of which --set subjects=imagenet-101:PATH names the folder, weeks",
     },
     run=run,

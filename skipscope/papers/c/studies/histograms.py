@@ -23,7 +23,7 @@ batch's own statistics in the norms.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,12 +127,12 @@ class HistogramSettings(TwinSettings):
     def of_form(self, form: str) -> TwinSettings:
         """What is trained of a form."""
         titles = {"relu": self.titles, "linear": self.linear_titles}.get(form, (PLAIN, RESIDUAL))
-        shared = {name: getattr(self, name) for name in TwinSettings.__dataclass_fields__}
+        shared = {field.name: getattr(self, field.name) for field in fields(TwinSettings)}
         return TwinSettings(**{**shared, "titles": titles})
 
     def seeds_of(self, text: str, form: str) -> int:
         """Of a subject in a form; networks without norms are reported beside the others."""
-        return self.besides if "nonorm" in form else self.seeds(text)
+        return self.other_networks if "nonorm" in form else self.seeds(text)
 
 
 def in_form(text: str, form: str) -> str:

@@ -25,10 +25,10 @@ constrained to orthogonal matrices throughout training, the strictest regularisa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, from_to, not_empty
 from skipscope.papers.c import PAPER
@@ -128,6 +128,8 @@ C16 = Claim(
 
 @dataclass(frozen=True)
 class TheoremsSettings(Constrained):
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"besides": "other_networks"}
+
     draws: Annotated[int, at_least(1)] = 20  # of eigenvalues, of products and of perturbations
     size: Annotated[int, from_to(3, LARGEST)] = 20  # n; products of larger matrices take gigabytes
     layers: Annotated[int, at_least(1)] = 60  # of networks with commuting weights
@@ -142,7 +144,7 @@ class TheoremsSettings(Constrained):
     schedule: str = "constant"
     rates: Annotated[tuple[float, ...], not_empty] = (0.1, 0.01, 0.001)
     networks: Annotated[int, at_least(1)] = 3  # seeds of those that are judged
-    besides: Annotated[int, at_least(1)] = 1  # seeds of the others
+    other_networks: Annotated[int, at_least(1)] = 1  # seeds of the others
 
     def expectations(self) -> Iterator[Expectation]:
         # The settings of the training check themselves when they are made.
@@ -150,7 +152,7 @@ class TheoremsSettings(Constrained):
 
     @property
     def plan(self) -> TwinSettings:
-        shared = ("samples", "test_samples", "epochs", "schedule", "rates", "networks", "besides")
+        shared = ("samples", "test_samples", "epochs", "schedule", "rates", "networks", "other_networks")
         return equal_values.plan(self.data, self.depth, **{name: getattr(self, name) for name in shared})
 
 
@@ -287,7 +289,7 @@ FULL = TheoremsSettings(
     epochs=10,
     schedule="cosine",
     networks=3,
-    besides=1,
+    other_networks=1,
 )
 STUDY = Study(
     PAPER,

@@ -106,7 +106,7 @@ STUDY = Study(
     cost={
         "smoke": "seconds",
         "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
-        "full": "a minute of one GPU a subject after its training, which is that of C.accuracy",
+        "full": "a minute of one GPU per subject after its training, which is that of C.accuracy",
         "paper": "as C.accuracy, whose networks it takes",
     },
     run=run,
