@@ -120,6 +120,20 @@ class TwinSettings(Constrained):
         return self.networks if text in (self.deciding or self.subjects) else self.other_networks
 
 
+TWIN_PRESETS = {
+    "smoke": TwinSettings(**SMOKE),
+    "quick": TwinSettings(**QUICK),
+    "full": TwinSettings(**FULL),
+    "paper": TwinSettings(**AS_IN_PAPER),
+}
+COST_AFTER_ACCURACY = {  # of studies that measure the networks of C.accuracy
+    "smoke": "seconds",
+    "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
+    "full": "a minute of one GPU per subject after its training, which is that of C.accuracy",
+    "paper": "as C.accuracy, whose networks it takes",
+}
+
+
 @dataclass(frozen=True)
 class TwinSubject:
     """The same network in several forms, the twins, each trained at every learning rate of a grid."""

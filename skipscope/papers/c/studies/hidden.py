@@ -25,12 +25,10 @@ import numpy
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
 from skipscope.papers.c.subjects import (
-    AS_IN_PAPER,
-    FULL,
+    COST_AFTER_ACCURACY,
     PLAIN,
-    QUICK,
     RESIDUAL,
-    SMOKE,
+    TWIN_PRESETS,
     TwinSettings,
     gathered,
     subjects,
@@ -136,18 +134,8 @@ STUDY = Study(
     "hidden",
     paper_found="PlainNet's hidden states are singular in its early layers; those of residual networks never.",
     we_expect="Singular states in PlainNet, from units that died in training; in ResNet none, and no fall.",
-    presets={
-        "smoke": TwinSettings(**SMOKE),
-        "quick": TwinSettings(**QUICK),
-        "full": TwinSettings(**FULL),
-        "paper": TwinSettings(**AS_IN_PAPER),
-    },
-    cost={
-        "smoke": "seconds",
-        "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
-        "full": "a minute of one GPU per subject after its training, which is that of C.accuracy",
-        "paper": "as C.accuracy, whose networks it takes",
-    },
+    presets=TWIN_PRESETS,
+    cost=COST_AFTER_ACCURACY,
     run=run,
     claims=(C5, C6),
 )

@@ -24,12 +24,10 @@ from scipy.stats import spearmanr
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.layer_conditions import layer_conditions, logarithms, medians
 from skipscope.papers.c.subjects import (
-    AS_IN_PAPER,
-    FULL,
+    COST_AFTER_ACCURACY,
     PLAIN,
-    QUICK,
     RESIDUAL,
-    SMOKE,
+    TWIN_PRESETS,
     TwinSettings,
     gathered,
     subjects,
@@ -97,18 +95,8 @@ STUDY = Study(
     "weights",
     paper_found="PlainNet's weights are badly conditioned, the more the deeper; those of residual networks are not.",
     we_expect="Somewhat larger condition numbers in PlainNet, which fall with depth.",
-    presets={
-        "smoke": TwinSettings(**SMOKE),
-        "quick": TwinSettings(**QUICK),
-        "full": TwinSettings(**FULL),
-        "paper": TwinSettings(**AS_IN_PAPER),
-    },
-    cost={
-        "smoke": "seconds",
-        "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
-        "full": "a minute of one GPU per subject after its training, which is that of C.accuracy",
-        "paper": "as C.accuracy, whose networks it takes",
-    },
+    presets=TWIN_PRESETS,
+    cost=COST_AFTER_ACCURACY,
     run=run,
     claims=(C3, C4),
 )
