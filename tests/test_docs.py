@@ -3,10 +3,12 @@ targets, files and Python names that they mention exist; the site builds strictl
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +25,7 @@ from skipscope.papers.kit.catalogue import find, studies
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^```\w* title=\"([^\"]+)\"\n(.*?)^```", re.MULTILINE | re.DOTALL)  # a block that is a file
 SHELL = re.compile(r"\||&&|;|\d?[<>]")
 ROW = re.compile(r"^\| `([A-Z]\.\w+)` \|[^|]*\| ([^|]*) \|", re.MULTILINE)
 OPTION = re.compile(r"`(--[a-z][a-z-]*)")
@@ -42,10 +45,10 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def program_of(page: Path) -> str:
-    """All Python blocks, each on its own lines of the page, so that an error points to the page."""
+    """All Python blocks but files, each on its own lines of the page, so that an error points to the page."""
     text, program = page.read_text(encoding="utf-8"), ""
     for block in BLOCK.finditer(text):
-        if block.group(1) == "python":
+        if block.group(1) == "python" and not FILE.match(block.group()):
             program += "\n" * (text.count("\n", 0, block.start(2)) - program.count("\n")) + block.group(2)
     return program
 
@@ -62,6 +65,34 @@ def test_readme_runs_in_a_fresh_interpreter(tmp_path: Path) -> None:
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # what a page writes stays out of the checkout
     exec(compile(program_of(page), str(page), "exec"), {"__name__": "page"})
+
+
+def test_the_paper_of_another_package_runs(tmp_path: Path) -> None:
+    """The files that docs/studies.md shows, as an installed package: found by its entry point, run to a verdict."""
+    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    files = dict(FILE.findall(page))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "identity_paper" / "studies" / "__init__.py").touch()
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    installed = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
+    (group, entries), *none = project["entry-points"].items()
+    (installed / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in entries.items()))
+    assert none == []
+    run = subprocess.run(
+        [sys.executable, "-m", "skipscope", "study", "run", "E.isometry", "--out", "isometry", "--strict"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert re.search("E1.* reproduced", run.stdout), run.stdout
+    assert "not reproduced" not in run.stdout
+    assert (tmp_path / "isometry" / "report.html").exists()
 
 
 # -- commands
