@@ -2,7 +2,8 @@
 
 A dataset says what it is by its attribute `measure`. All datasets of one kind are shown together, so that networks
 stand side by side. Views of the core are listed here; papers register theirs (`skipscope.registration`). A dataset
-without a view is shown as a plain table. Datasets whose attribute `part` is "piece" are pieces of others and are not shown.
+without a view is shown as a plain table. A dataset with the attribute `part` and no measure is a piece of others and is
+not shown.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.papers.b.figures.networks import place_of
-from skipscope.report.figures.style import COLOURS, GREY, look, names_of, shade, styled
+from skipscope.report.charts import Series, axis, chart, members
+from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -74,48 +75,32 @@ def against_depth(
 
 
 def against_loss(dataset: xarray.Dataset, quantities: Mapping[str, str]) -> Any:
-    """Means and bands against the falling loss, one panel a quantity (with the title of its axis).
+    """Means and bands against the falling loss, one panel per quantity (with the title of its axis).
 
     dataset: the quantities (architecture, seed, level); `level` are losses, attribute `lowest_loss` the optimum.
     """
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(1, len(quantities), horizontal_spacing=0.12)
     losses = dataset["level"].values
-    excess = losses - float(dataset.attrs["lowest_loss"])
-    for panel, (quantity, title) in enumerate(quantities.items()):
-        here = {"row": 1, "col": panel + 1}
-        for number, name in enumerate(names_of(dataset, "architecture")):
-            place = place_of(name, number)
-            mean, spread, count = mean_and_spread(dataset[quantity].sel(architecture=name))
+    hover = "{name}, loss %{customdata[0]:.5g}<br>%{y:.4g} ± %{customdata[1]:.2g}, runs: %{customdata[2]}"
+    series = []
+    for panel, quantity in enumerate(quantities):
+        for number, (name, data) in enumerate(members(dataset, "architecture")):
+            mean, spread, count = mean_and_spread(data[quantity])
             seen = count > 0
-            if not seen.any():
-                continue
-            x, low, high = excess[seen], (mean - spread)[seen], (mean + spread)[seen]
-            style = look(name, place, size=5)
-            shade(figure, x, low, high, style, **here)
-            figure.add_scatter(
-                x=x,
-                y=mean[seen],
-                customdata=numpy.stack([losses[seen], spread[seen], count[seen]], 1),
-                mode="lines+markers",
-                showlegend=panel == 0,
-                **style,
-                hovertemplate=(
-                    f"{name}, loss %{{customdata[0]:.5g}}<br>%{{y:.4g}} ± %{{customdata[1]:.2g}}, "
-                    "runs: %{customdata[2]}<extra></extra>"
-                ),
-                **here,
-            )
-        figure.update_yaxes(title_text=title, **here)
-    figure.update_xaxes(
-        type="log",
-        dtick=1,
-        autorange="reversed",
-        exponentformat="power",
-        title_text="loss above that of the best linear map",
+            if seen.any():
+                x = losses[seen] - float(dataset.attrs["lowest_loss"])
+                band = (mean - spread)[seen], (mean + spread)[seen]
+                more = {"customdata": numpy.stack([losses[seen], spread[seen], count[seen]], 1)}
+                place = place_of(name, number)
+                series.append(Series(name, x, mean[seen], hover, "", panel, place, size=5, band=band, more=more))
+    falling = axis("loss above that of the best linear map", log=True, dtick=1, autorange="reversed")
+    return chart(
+        series,
+        panels=[""] * len(quantities),
+        x=falling,
+        y=[axis(title) for title in quantities.values()],
+        height=460,
+        horizontal_spacing=0.12,
     )
-    return styled(figure, height=460)
 
 
 def learning_dynamics(dataset: xarray.Dataset, run: int = 0) -> Any:

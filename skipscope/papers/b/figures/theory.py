@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
+from skipscope.report.charts import Series, axis, chart, lines, members, reference, titled_first
+from skipscope.report.figures.style import COLOURS, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -18,38 +19,28 @@ SMALLEST = 1e-60  # an error that is drawn as it is; smaller ones, and 0, here
 
 
 def zero_conditions(dataset: xarray.Dataset) -> Any:
-    """cond(H) at zero weights against R, one panel a shortcut depth, one curve a data set; dotted: cond(M).
+    """cond(H) at zero weights against R, one panel per shortcut depth, one curve per data set; dotted: cond(M).
 
     dataset: `condition` (data, n, units) and `condition_of_M` (data).
     """
-    from plotly.subplots import make_subplots
-
-    depths = [int(n) for n in dataset["n"].values]
-    titles = [f"shortcuts of depth {n}" for n in depths]
-    figure = make_subplots(1, len(depths), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
     units = dataset["units"].values
-    for panel, n in enumerate(depths):
-        here = {"row": 1, "col": panel + 1}
-        for place, name in enumerate(names_of(dataset, "data")):
-            data = dataset.sel(n=n, data=name)
-            line = {"color": COLOURS[place % len(COLOURS)], "width": 1, "dash": "dot"}
-            level = [float(data["condition_of_M"])] * 2
-            figure.add_scatter(
-                x=[units[0], units[-1]], y=level, mode="lines", line=line, showlegend=False, hoverinfo="skip", **here
-            )
-            figure.add_scatter(
-                x=units,
-                y=data["condition"].values,
-                mode="lines+markers",
-                showlegend=panel == 0,
-                **look(name, place, size=8),
-                hovertemplate=f"{name}<br>R = %{{x}}: cond %{{y:.6g}}<extra></extra>",
-                **here,
-            )
-    figure.update_xaxes(type="log", title_text="units R", tickvals=units, ticktext=[str(u) for u in units])
-    figure.update_yaxes(type="log", exponentformat="power")
-    figure.update_yaxes(title_text="condition number", row=1, col=1)
-    return styled(figure, height=460)
+    series: list[Series] = []
+    for panel, (_, of_depth) in enumerate(members(dataset, "n")):
+        for place, (name, data) in enumerate(members(of_depth, "data")):
+            level, colour = [float(data["condition_of_M"])] * 2, COLOURS[place % len(COLOURS)]
+            series += [
+                reference([units[0], units[-1]], level, panel=panel, color=colour, dash="dot"),
+                Series(name, units, data["condition"], "R = %{x}: cond %{y:.6g}", panel=panel, place=place, size=8),
+            ]
+    return chart(
+        series,
+        panels=[f"shortcuts of depth {n}" for n in dataset["n"].values],
+        x=axis("units R", type="log", tickvals=units, ticktext=[str(u) for u in units]),
+        y=titled_first("condition number", dataset.sizes["n"], log=True),
+        height=460,
+        shared_yaxes=True,
+        horizontal_spacing=0.04,
+    )
 
 
 def levels(values: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -107,89 +98,77 @@ def zero_spectrum(dataset: xarray.Dataset) -> Any:
 
 
 def zero_stationarity(dataset: xarray.Dataset) -> Any:
-    """|L(t u) - L(0)| against t, one curve a shortcut depth, where it is above rounding.
+    """|L(t u) - L(0)| against t, one curve per shortcut depth, where it is above rounding.
 
     dataset: `change` (n, t), relative to the loss at zero, and `slope` (n).
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for place, n in enumerate(dataset["n"].values):
-        data = dataset.sel(n=n)
-        change = data["change"].where(data["change"] > dataset.attrs["lowest"])
-        figure.add_scatter(
-            x=dataset["t"].values,
-            y=change.values,
-            mode="lines+markers",
-            **look(f"n = {n}, slope {float(data['slope']):.3f}", place),
-            hovertemplate=f"n = {n}<br>t = %{{x:.3g}}: %{{y:.4g}}<extra></extra>",
-        )
-    figure.update_xaxes(type="log", exponentformat="power", title_text="distance t from zero weights")
-    figure.update_yaxes(type="log", exponentformat="power", title_text="|L(t u) - L(0)| / L(0)")
-    return styled(figure, height=480)
+    seen = dataset.assign(change=dataset["change"].where(dataset["change"] > dataset.attrs["lowest"]))
+    return chart(
+        [
+            Series(
+                f"n = {n}, slope {float(data['slope']):.3f}",
+                data["t"],
+                data["change"],
+                "t = %{x:.3g}: %{y:.4g}",
+                f"n = {n}",
+            )
+            for n, data in members(seen, "n")
+        ],
+        x=axis("distance t from zero weights", log=True),
+        y=axis("|L(t u) - L(0)| / L(0)", log=True),
+        height=480,
+    )
 
 
 def small_norms(dataset: xarray.Dataset) -> Any:
-    """Largest norm times the square root of R against R, one panel an arrangement; its limit and its bound.
+    """Largest norm times the square root of R against R, one panel per arrangement; its limit and its bound.
 
     dataset: `largest`, `bound` and `units` (arrangement, steps), `limit` (arrangement).
     """
-    from plotly.subplots import make_subplots
-
+    root = dataset["units"] ** 0.5
+    shown = {
+        "largest |W|": dataset["largest"] * root,
+        "its limit": dataset["limit"].broadcast_like(root),
+        "the bound": dataset["bound"] * root,
+    }
     names = names_of(dataset, "arrangement")
-    figure = make_subplots(1, len(names), subplot_titles=names, horizontal_spacing=0.08)
-    for panel, name in enumerate(names):
-        data, here = dataset.sel(arrangement=name), {"row": 1, "col": panel + 1}
-        units, root = data["units"].values, data["units"].values ** 0.5
-        shown = {
-            "largest |W|": data["largest"].values * root,
-            "its limit": numpy.full(len(units), float(data["limit"])),
-            "the bound": data["bound"].values * root,
-        }
-        for place, (title, values) in enumerate(shown.items()):
-            figure.add_scatter(
-                x=units,
-                y=values,
-                mode="lines" if place == 1 else "lines+markers",
-                showlegend=panel == 0,
-                **look(title, place, size=8),
-                hovertemplate=f"{title}<br>R = %{{x}}: %{{y:.5g}}<extra></extra>",
-                **here,
+    return chart(
+        [
+            Series(
+                title,
+                dataset["units"].sel(arrangement=name),
+                values.sel(arrangement=name),
+                "R = %{x}: %{y:.5g}",
+                panel=panel,
+                mode="lines" if title == "its limit" else "lines+markers",
+                size=8,
             )
-    figure.update_xaxes(type="log", exponentformat="power", title_text="units R")
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_yaxes(title_text="norm times the root of R", row=1, col=1)
-    return styled(figure, height=440)
+            for panel, name in enumerate(names)
+            for title, values in shown.items()
+        ],
+        panels=names,
+        x=axis("units R", log=True),
+        y=titled_first("norm times the root of R", len(names), rangemode="tozero"),
+        height=440,
+        horizontal_spacing=0.08,
+    )
 
 
 def error_growth(dataset: xarray.Dataset) -> Any:
-    """Errors end to end against the decades by which they are predicted to grow, one point a distance rho.
+    """Errors end to end against the decades by which they are predicted to grow, one point per distance rho.
 
     dataset: `composed`, `exact`, `by_unit` and `growth` (rho).
     """
-    import plotly.graph_objects as go
-
-    growth = dataset["growth"].values
-    figure = go.Figure()
-    span = numpy.array([growth.min(), growth.max()])
-    figure.add_scatter(
-        x=span,
-        y=ROUNDING * 10**span,
-        mode="lines",
-        line={"color": GREY, "width": 1},
-        name="rounding, grown as predicted",
-        hoverinfo="skip",
-    )
     shown = {"composed": "float64, end to end", "by_unit": "float64, unit by unit", "exact": "long arithmetic"}
-    for place, (key, title) in enumerate(shown.items()):
-        figure.add_scatter(
-            x=growth,
-            y=numpy.maximum(dataset[key].values, SMALLEST),
-            text=[f"rho = {rho:g}" for rho in dataset["rho"].values],
-            mode="lines+markers",
-            **look(title, place, size=8),
-            hovertemplate=f"%{{text}}<br>{title}: %{{y:.2e}}<br>predicted growth: %{{x:.1f}} decades<extra></extra>",
-        )
-    figure.update_xaxes(title_text="predicted growth of errors, in decades")
-    figure.update_yaxes(type="log", exponentformat="power", title_text="largest error of the output")
-    return styled(figure, height=480)
+    errors = dataset.assign({key: numpy.maximum(dataset[key], SMALLEST) for key in shown})
+    span = numpy.array([dataset["growth"].values.min(), dataset["growth"].values.max()])
+    hover = "{name}: %{y:.2e}<br>predicted growth: %{x:.1f} decades"
+    return chart(
+        [
+            reference(span, ROUNDING * 10**span, "rounding, grown as predicted"),
+            *lines(errors, "growth", shown, hover, text="rho = {rho:g}", heading="%{text}", size=8),
+        ],
+        x=axis("predicted growth of errors, in decades"),
+        y=axis("largest error of the output", log=True),
+        height=480,
+    )

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.papers.b.figures.networks import place_of
-from skipscope.report.figures.style import look, shade, styled
+from skipscope.report.charts import GREY_LINE, Series, axis, chart, titled_first
+from skipscope.report.figures.style import look, styled
 
 if TYPE_CHECKING:
     import xarray
 
 OPEN = "-open"
-DROP = {"color": "#999999", "width": 1, "dash": "dot"}  # of the learning rate
 
 
 def tuned_losses(curves: Mapping[str, Sequence[xarray.Dataset]], *, excess: bool) -> Any:
@@ -70,42 +70,42 @@ def by_depth(curves: Mapping[str, Sequence[xarray.Dataset]], key: str, title: st
 
 
 def norms_in_training(panels: Mapping[str, Sequence[xarray.Dataset]], x: str) -> Any:
-    """Mean |W|_F against step or epoch, one panel a kind of network, one curve a depth.
+    """Mean |W|_F against step or epoch, one panel per kind of network, one curve per depth.
 
-    panels: by title, one dataset a depth with `norm` (seed, step). Grey lines: where the learning rate drops.
+    panels: by title, one dataset per depth with `norm` (seed, step). Grey lines: where the learning rate drops.
     """
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(1, len(panels), subplot_titles=list(panels), horizontal_spacing=0.08)
     depths = sorted({int(part.attrs["depth"]) for parts in panels.values() for part in parts})
-    labelled: set[int] = set()
+    figure = chart(
+        [
+            _band(f"depth {depth}", part["step"], part["norm"].values, x, panel, depths.index(depth))
+            for panel, parts in enumerate(panels.values())
+            for part in parts
+            for depth in [int(part.attrs["depth"])]
+        ],
+        panels=list(panels),
+        x=axis(x),
+        y=titled_first("mean |W|_F over layers", len(panels), rangemode="tozero"),
+        height=460,
+        horizontal_spacing=0.08,
+    )
     for panel, parts in enumerate(panels.values()):
-        here = {"row": 1, "col": panel + 1}
-        for part in parts:
-            depth = int(part.attrs["depth"])
-            style = look(f"depth {depth}", depths.index(depth))
-            _band(figure, part["step"].values, part["norm"].values, style, depth not in labelled, x, **here)
-            labelled.add(depth)
         for drop in numpy.atleast_1d(parts[0].attrs.get("drops", ())) if parts else ():
-            figure.add_vline(x=float(drop), line=DROP, **here)
-    figure.update_xaxes(title_text=x)
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_yaxes(title_text="mean |W|_F over layers", row=1, col=1)
-    return styled(figure, height=460)
+            figure.add_vline(x=float(drop), line={**GREY_LINE, "dash": "dot"}, row=1, col=panel + 1)
+    return figure
 
 
 def state_variances(dataset: xarray.Dataset) -> Any:
-    """Variance of the states after each unit, one curve a start; dataset: `variance` (start, seed, unit)."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for place, start in enumerate(dataset["start"].values):
-        logs = numpy.log10(dataset["variance"].sel(start=start).transpose("seed", "unit").values)
-        style = look(str(start), place, size=6)
-        _band(figure, dataset["unit"].values, logs, style, True, "unit")
-    figure.update_xaxes(title_text="units passed")
-    figure.update_yaxes(title_text="log10 variance of the states")
-    return styled(figure, height=440)
+    """Variance of the states after each unit, one curve per start; dataset: `variance` (start, seed, unit)."""
+    logarithms = numpy.log10(dataset["variance"].transpose("start", "seed", "unit"))
+    return chart(
+        [
+            _band(str(start), dataset["unit"], logarithms.sel(start=start).values, "unit", labelled=True)
+            for start in dataset["start"].values
+        ],
+        x=axis("units passed"),
+        y=axis("log10 variance of the states"),
+        height=440,
+    )
 
 
 def log_losses(part: xarray.Dataset, *, excess: bool) -> numpy.ndarray:
@@ -144,21 +144,15 @@ def _points(
 
 
 def _band(
-    figure: Any, x: numpy.ndarray, values: numpy.ndarray, style: dict[str, Any], labelled: bool, along: str, **here: int
-) -> None:
+    name: str, x: Any, values: numpy.ndarray, along: str, panel: int = 0, place: int | None = None, **more: Any
+) -> Series:
     """A mean curve, and a band of one standard deviation around it where there are several seeds; values: seed, x."""
     mean = values.mean(0)
-    if len(values) > 1:
-        width = values.std(0, ddof=1)
-        shade(figure, x, mean - width, mean + width, style, **here)
-    figure.add_scatter(
-        x=x,
-        y=mean,
-        mode="lines",
-        showlegend=labelled,
-        **{key: value for key, value in style.items() if key != "marker"},
-        hovertemplate=f"{style['name']}<br>{along} %{{x}}: %{{y:.4g}}<extra></extra>",
-        **here,
+    width = values.std(0, ddof=1) if len(values) > 1 else None
+    band = None if width is None else (mean - width, mean + width)
+    hover = f"{along} %{{x}}: %{{y:.4g}}"
+    return Series(
+        name, x, mean, hover, panel=panel, place=place, mode="lines", band=band, more={"marker": None}, **more
     )
 
 

@@ -39,20 +39,11 @@ def approximation_errors(dataset: xarray.Dataset) -> Any:
 
     dataset: `signs`, `scale`, `bounded`, `cosine` and `log10_condition` (case).
     """
-    hover = "error %{y:.3g}<br>|cos(h, v_1)| %{customdata[0]:.4f}, log10 cond %{customdata[1]:.3g}"
+    hover = "{name}, up to %{x:g}<br>error %{y:.3g}<br>"
+    hover += "|cos(h, v_1)| %{customdata[0]:.4f}, log10 cond %{customdata[1]:.3g}"
+    shown = dataset.assign(error=numpy.maximum(dataset["bounded"], LOWEST))
     return chart(
-        [
-            Series(
-                str(signs),
-                data["scale"],
-                numpy.maximum(data["bounded"], LOWEST),
-                hover,
-                heading=f"{signs}, up to %{{x:g}}",
-                size=8,
-                more={"customdata": numpy.stack([data["cosine"], data["log10_condition"]], 1)},
-            )
-            for signs, data in members(dataset, "signs")
-        ],
+        lines(shown, "scale", "error", hover, by="signs", custom=("cosine", "log10_condition"), heading="", size=8),
         x=axis("largest |eigenvalue|", type="log"),
         y=axis("relative error", log=True),
         height=440,
@@ -70,14 +61,7 @@ def product_conditions(dataset: xarray.Dataset) -> Any:
     curves |= {f"s = {scale:g}": {key: data[key] for key in panels} for scale, data in members(dataset, "scale")}
     figure = chart(
         [
-            Series(
-                title,
-                dataset["units"],
-                values.median("draw"),
-                "log10 cond %{y:.3f}",
-                heading=f"{title}, %{{x}} units",
-                panel=panel,
-            )
+            Series(title, dataset["units"], values.median("draw"), "log10 cond %{y:.3f}", "{name}, %{x} units", panel)
             for title, pair in curves.items()
             for panel, values in enumerate(pair.values())
         ],
@@ -97,11 +81,13 @@ def plain_accuracies(dataset: xarray.Dataset) -> Any:
 
     dataset: `train_accuracy` (network, rate, seed).
     """
-    flat = dataset[["train_accuracy"]].stack(run=("seed", "rate")).reset_index("run").dropna("run", how="all")
+    hover = "learning rate %{x:g}: %{y:.1%} right"
     return chart(
-        lines(
-            flat, "rate", "train_accuracy", "learning rate %{x:g}: %{y:.1%} right", by="network", mode="markers", size=9
-        ),
+        [
+            Series(network, flat["rate"], flat["train_accuracy"], hover, mode="markers", size=9)
+            for network, data in members(dataset, "network")
+            for flat in [data.dropna("seed", how="all", subset=["train_accuracy"]).stack(run=("seed", "rate"))]
+        ],
         x=axis("learning rate", type="log"),
         y=axis("train accuracy", range=[0, 1.02], tickformat=".0%"),
         height=440,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled, thinned
+from skipscope.report.charts import Series, axis, chart, thin_lines, titled_first
+from skipscope.report.figures.style import COLOURS, names_of, styled, thinned
 
 if TYPE_CHECKING:
     import xarray
@@ -20,42 +21,25 @@ def mixtures(dataset: xarray.Dataset) -> Any:
 
     dataset: `share_near_one` with dimensions mixture, t, unit, draw, sample.
     """
-    from plotly.subplots import make_subplots
-
-    shares = mean_shares(dataset)
+    shares, units = mean_shares(dataset), names_of(dataset, "unit")
     mixtures = names_of(dataset, "mixture")
-    titles = [MIXTURES.get(mixture, mixture) for mixture in mixtures]
-    figure = make_subplots(1, len(mixtures), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
+    hover = "t = %{x:.3g}: %{y:.4f}"
+    series: list[Series] = []
     for panel, mixture in enumerate(mixtures):
-        curves = shares.sel(mixture=mixture)
-        here = {"row": 1, "col": panel + 1}
-        for line, unit in enumerate(dataset["unit"].values):
-            figure.add_scatter(
-                x=dataset["t"].values,
-                y=curves.sel(unit=unit).values,
-                mode="lines",
-                name="one unit",
-                legendgroup="units",
-                showlegend=panel == 0 and line == 0,
-                line={"color": GREY, "width": 1},
-                opacity=0.7,
-                meta={"series": str(unit)},
-                hovertemplate=f"{unit}<br>t = %{{x:.3g}}: %{{y:.4f}}<extra></extra>",
-                **here,
-            )
-        figure.add_scatter(
-            x=dataset["t"].values,
-            y=curves.mean("unit").values,
-            mode="lines+markers",
-            showlegend=panel == 0,
-            **look("mean over the units", 0, size=8, width=3.5),
-            hovertemplate="mean<br>t = %{x:.3g}: %{y:.4f}<extra></extra>",
-            **here,
-        )
-    figure.update_xaxes(title_text="t: share of the trained weights")
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_yaxes(title_text="share in [0.99, 1.01]", row=1, col=1)
-    return styled(figure, height=400)
+        here = shares.sel(mixture=mixture).transpose("unit", "t")
+        rows = dict(zip(units, here.values, strict=True))
+        series += thin_lines("one unit", dataset["t"], rows, hover, panel=panel, legendgroup="units", opacity=0.7)
+        mean = here.mean("unit")
+        series.append(Series("mean over the units", dataset["t"], mean, hover, "mean", panel, 0, size=8, width=3.5))
+    return chart(
+        series,
+        panels=[MIXTURES.get(mixture, mixture) for mixture in mixtures],
+        x=axis("t: share of the trained weights"),
+        y=titled_first("share in [0.99, 1.01]", len(mixtures), rangemode="tozero"),
+        height=400,
+        shared_yaxes=True,
+        horizontal_spacing=0.04,
+    )
 
 
 def mixture_histograms(dataset: xarray.Dataset, unit: str | None = None) -> Any:

@@ -1,0 +1,193 @@
+"""A small grammar of figures: curves and points in panels, drawn in the common look.
+
+A figure says which variables of a dataset it draws against which (`lines`, or single `Series`), and what its panels and
+axes are (`chart`); colours, dashes, markers, the legend and the places of panels follow from that. Heat maps, bars and
+scree plots are drawn by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.report.figures.style import GREY, look, shade, styled
+
+if TYPE_CHECKING:
+    import xarray
+
+Axis = Mapping[str, Any]  # attributes of an axis of Plotly
+GREY_LINE = {"color": GREY, "width": 1}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one name, which stand in one panel and are joined by a line where the mode says so."""
+
+    name: str  # in the legend; series of one name share a look, and the first of them is in the legend
+    x: Any  # an array, as xarray or numpy has it, or a list
+    y: Any
+    hover: str = ""  # what the pointer shows of a point, below the heading; {name} is that of the series
+    heading: str = "{name}"
+    panel: int = 0  # counted from 0, row after row
+    place: int | None = None  # of the look; None: by the order of names
+    mode: str = "lines+markers"
+    size: int = 6  # of markers
+    width: float = 2  # of lines
+    labelled: bool | None = None  # in the legend; None: the first of the name in a chart of several panels
+    band: tuple[Any, Any] | None = None  # lower and upper edge of a band around the line
+    text: Sequence[str] | None = None  # per point, for the pointer
+    more: Mapping[str, Any] = field(default_factory=dict)  # attributes of Plotly in place of the common look
+
+
+def chart(
+    series: Iterable[Series],
+    *,
+    height: int,
+    x: Axis | Sequence[Axis],
+    y: Axis | Sequence[Axis],
+    panels: Sequence[str] = (),
+    columns: int | None = None,
+    **grid: Any,
+) -> Any:
+    """A figure of Plotly.
+
+    panels: their titles; without any there is one panel. columns: of panels; all are in one row by default. x, y: of
+    all panels, or one axis per panel. grid: options of Plotly's make_subplots.
+    """
+    figure, columns = _empty(panels, columns, grid)
+    places: dict[str, int] = {}
+    labelled: set[str] = set()
+    for one in series:
+        place = places.setdefault(one.name, len(places)) if one.place is None else one.place
+        style = look(one.name, place, one.size, one.width) | one.more
+        here = {"row": one.panel // columns + 1, "col": one.panel % columns + 1} if panels else {}
+        if one.band is not None:
+            shade(figure, _array(one.x), *map(_array, one.band), style, **here)
+        if one.labelled is not None:
+            style["showlegend"] = one.labelled
+        elif panels:
+            style.setdefault("showlegend", one.name not in labelled)
+        labelled.add(one.name)
+        template = "<br>".join(filter(None, (one.heading, one.hover))).replace("{name}", one.name)
+        style.setdefault("hovertemplate", f"{template}<extra></extra>")
+        figure.add_scatter(x=_array(one.x), y=_array(one.y), text=one.text, mode=one.mode, **style, **here)
+    for update, axes in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
+        if isinstance(axes, Mapping):
+            update(**axes)
+        else:
+            for panel, axis in enumerate(axes):
+                update(**axis, row=panel // columns + 1, col=panel % columns + 1)
+    return styled(figure, height)
+
+
+def _empty(panels: Sequence[str], columns: int | None, grid: Mapping[str, Any]) -> tuple[Any, int]:
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    if not panels:
+        return go.Figure(), 1
+    columns = columns or len(panels)
+    return make_subplots(-(-len(panels) // columns), columns, subplot_titles=list(panels), **grid), columns
+
+
+def _array(values: Any) -> Any:
+    return getattr(values, "values", values)
+
+
+def reference(x: Any, y: Any, name: str = "", panel: int = 0, **line: Any) -> Series:
+    """A thin line to compare with, grey and without data; in the legend where it has a name."""
+    look_of_its_own = {
+        "line": {**GREY_LINE, **line},
+        "name": name or None,
+        "showlegend": None if name else False,
+        **dict.fromkeys(("legendgroup", "marker", "hovertemplate")),
+        "hoverinfo": "skip",
+    }
+    return Series(name, x, y, panel=panel, place=0, mode="lines", more=look_of_its_own)
+
+
+def thin_lines(
+    name: str,
+    x: Any,
+    rows: Mapping[str, Any],
+    hover: str,
+    *,
+    panel: int = 0,
+    text: Sequence[str] | None = None,
+    **more: Any,
+) -> Iterator[Series]:
+    """One thin grey line per member, all of one name in the legend; rows: by member. more: attributes of Plotly."""
+    for number, (member, row) in enumerate(rows.items()):
+        thin = {"line": GREY_LINE, "marker": None, "meta": {"series": member}, **more}
+        labelled = number == panel == 0
+        yield Series(name, x, row, hover, member, panel, None, "lines", labelled=labelled, text=text, more=thin)
+
+
+def axis(title: str = "", *, log: bool = False, **more: Any) -> Axis:
+    """log: logarithmic, with powers of ten as its labels."""
+    found = {"title_text": title} if title else {}
+    return {**found, **({"type": "log", "exponentformat": "power"} if log else {}), **more}
+
+
+def titled_first(title: str, count: int, **more: Any) -> list[Axis]:
+    """Axes of panels side by side that share what they show: the first one has the title."""
+    return [axis(title if panel == 0 else "", **more) for panel in range(count)]
+
+
+def lines(
+    dataset: xarray.Dataset,
+    x: str,
+    y: str | Mapping[str, str],
+    hover: str,
+    *,
+    by: str = "",
+    panels: str = "",
+    name: str = "{0}",
+    text: str = "",
+    custom: Sequence[str] = (),
+    **more: Any,
+) -> Iterator[Series]:
+    """One series per member of a dimension, or per value of a variable, of a dataset.
+
+    x, y: variables. y as a mapping: variables with their titles, one panel each; without `by` they are the series.
+    panels: dimension whose members have one panel each. name: of a series, with the member as {0} and what has a single
+    value there by its own name; text: of a point, from the variables along the line. custom: variables that the hover
+    text reads as %{customdata[0]}, %{customdata[1]}, ... more: attributes of all `Series`.
+    """
+    variables = {y: ""} if isinstance(y, str) else y
+    for panel, (_, in_panel) in enumerate(members(dataset, panels)):
+        for value, here in members(in_panel, by):
+            single = {str(key): part.item() for key, part in here.variables.items() if part.ndim == 0}
+            if custom:
+                more["more"] = {"customdata": numpy.stack([here[key].values for key in custom], -1)}
+            for number, (variable, title) in enumerate(variables.items()):
+                yield Series(
+                    name.format(value, **single) if by else title,
+                    here[x],
+                    here[variable],
+                    hover,
+                    panel=panel if panels or not by else number,
+                    text=_texts(here, x, text) if text else None,
+                    **more,
+                )
+
+
+def _texts(dataset: xarray.Dataset, along: str, text: str) -> list[str]:
+    columns = {
+        str(key): part.values.tolist() for key, part in dataset.variables.items() if part.dims == dataset[along].dims
+    }
+    return [text.format(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def members(dataset: xarray.Dataset, key: str) -> Iterator[tuple[Any, xarray.Dataset]]:
+    """Of a dimension, or rows with the same value of a variable, in the order of the first of each; value and part."""
+    if not key:
+        yield "", dataset
+        return
+    (dimension,) = dataset[key].dims
+    for value in dict.fromkeys(dataset[key].values.tolist()):
+        chosen = dataset[key].values == value
+        yield value, dataset.isel({dimension: chosen.argmax() if key == dimension else chosen})
