@@ -12,53 +12,94 @@ from skipscope.deferred import Deferred, homes
 
 if TYPE_CHECKING:
     from skipscope import plot
-    from skipscope.check import Forecast, check
+    from skipscope.check import Finding, Forecast, check
     from skipscope.errors import InputError, SkipscopeError, TraceError
     from skipscope.inspection import Result, inspect, load
-    from skipscope.linear import Dense, Hessian, Jacobian, Operator, verify
+    from skipscope.linear import Dense, Hessian, Jacobian, Operator, Verification, verify
     from skipscope.measure import (
+        DepthFit,
         alignment,
+        alignment_summary,
         collapse,
         conditioning,
         curvature,
+        depth_fit,
         law,
+        leading,
         profile,
         spectra,
         stability,
         trajectories,
+        verification,
     )
-    from skipscope.spectrum import condition_number, eigs, inertia, plan, singular_values, spectral_density, svd
+    from skipscope.models import build
+    from skipscope.spectrum import (
+        SVD,
+        Condition,
+        Density,
+        Eigs,
+        Estimate,
+        Inertia,
+        Plan,
+        Spectrum,
+        condition_number,
+        eigs,
+        inertia,
+        percentile_condition,
+        plan,
+        singular_values,
+        spectral_density,
+        svd,
+    )
     from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
+    from skipscope.trace.surgery import noisy_weights, with_scaled_skip, with_weights
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "SVD",
+    "Condition",
     "Dense",
+    "Density",
+    "DepthFit",
+    "Eigs",
+    "Estimate",
+    "Finding",
     "Forecast",
     "Hessian",
+    "Inertia",
     "InputError",
     "Jacobian",
     "Operator",
+    "Plan",
     "Point",
     "Result",
     "Segment",
     "SkipscopeError",
     "Span",
+    "Spectrum",
     "Stage",
     "TraceError",
     "Trunk",
     "Unit",
+    "Verification",
     "alignment",
+    "alignment_summary",
+    "build",
     "check",
     "collapse",
     "condition_number",
     "conditioning",
     "curvature",
+    "depth_fit",
     "eigs",
     "inertia",
     "inspect",
     "law",
+    "leading",
     "load",
+    "noisy_weights",
+    "percentile_condition",
     "plan",
     "plot",
     "profile",
@@ -69,20 +110,31 @@ __all__ = [
     "svd",
     "trace",
     "trajectories",
+    "verification",
     "verify",
+    "with_scaled_skip",
+    "with_weights",
 ]
 
 _MODULES = {"plot": "skipscope.plot"}  # public names that are modules themselves
 _HOMES = homes(
     __name__,
     {
-        "check": "Forecast check",
+        "check": "Finding Forecast check",
         "errors": "InputError SkipscopeError TraceError",
         "inspection": "Result inspect load",
-        "linear": "Dense Hessian Jacobian Operator verify",
-        "measure": "alignment collapse conditioning curvature law profile spectra stability trajectories",
-        "spectrum": "condition_number eigs inertia plan singular_values spectral_density svd",
+        "linear": "Dense Hessian Jacobian Operator Verification verify",
+        "measure": (
+            "DepthFit alignment alignment_summary collapse conditioning curvature depth_fit law leading "
+            "profile spectra stability trajectories verification"
+        ),
+        "models": "build",
+        "spectrum": (
+            "SVD Condition Density Eigs Estimate Inertia Plan Spectrum condition_number eigs inertia "
+            "percentile_condition plan singular_values spectral_density svd"
+        ),
         "trace": "Point Segment Span Stage Trunk Unit trace",
+        "trace.surgery": "noisy_weights with_scaled_skip with_weights",
     },
 )
 

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# By the package that the names were in: where they are now, and which, with spaces between them.
+# By the package that the names were in: where they are now, and which, with spaces between them; OLD:NEW where the name
+# itself is another one.
 MOVED: Mapping[str, Mapping[str, str]] = {
     "skipscope.theory": {
         "skipscope.papers.a.theory": (
@@ -49,6 +50,7 @@ MOVED: Mapping[str, Mapping[str, str]] = {
         "skipscope.papers.b.networks": "Ensemble Member grid member_weights train_ensemble",
     },
     "skipscope.measure": {"skipscope.papers.c.measures": "layer_sensitivity sensitivity"},
+    "skipscope.measure.alignment_summary": {"skipscope.measure": "summary:alignment_summary"},
     "skipscope.studies": {
         "skipscope.papers.kit.catalogue": "find",
         "skipscope.papers.kit.running": "Outcome run_studies",
@@ -93,18 +95,29 @@ def _put(called: str, options: dict[str, Any], old: str, new: str, value: Any) -
     options[new] = value
 
 
+def old_names() -> list[tuple[str, str, str, str]]:
+    """Of everything that moved: the package it was in and its name there, where it is now and its name there."""
+    return [
+        (package, name.partition(":")[0], place, name.rpartition(":")[2])
+        for package, places in MOVED.items()
+        for place, listed in places.items()
+        for name in listed.split()
+    ]
+
+
 def keep_old_names(package: str) -> None:
     """Called by a package that names of `MOVED` were in."""
-    places = {name: place for place, listed in MOVED[package].items() for name in listed.split()}
+    moved = {old: (place, new) for former, old, place, new in old_names() if former == package}
 
     def old_name(name: str) -> Any:
-        if name not in places:
+        if name not in moved:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        place, new = moved[name]
         try:
-            value = getattr(import_module(places[name]), name)
+            value = getattr(import_module(place), new)
         except ModuleNotFoundError as error:
-            raise ImportError(f"{package}.{name} is now {places[name]}.{name}, which is not installed") from error
-        _warn(f"{package}.{name} is now {places[name]}.{name}")
+            raise ImportError(f"{package}.{name} is now {place}.{new}, which is not installed") from error
+        _warn(f"{package}.{name} is now {place}.{new}")
         return value
 
     sys.modules[package].__dict__["__getattr__"] = old_name

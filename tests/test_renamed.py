@@ -11,15 +11,9 @@ from pathlib import Path
 import pytest
 
 import skipscope
-from skipscope.renamed import MOVED, renamed_parameters
+from skipscope.renamed import MOVED, old_names, renamed_parameters
 
 ROOT = Path(skipscope.__file__).parent.parent
-OLD_NAMES = [
-    (package, place, name)
-    for package, places in MOVED.items()
-    for place, listed in places.items()
-    for name in listed.split()
-]
 
 
 @renamed_parameters(positional=("k",), tolerance="tol", mode="route")
@@ -58,12 +52,12 @@ def test_wrong_calls_are_refused_as_usual() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "place", "name"), OLD_NAMES, ids=[f"{package}.{name}" for package, _, name in OLD_NAMES]
+    ("package", "old", "place", "new"), old_names(), ids=[f"{package}.{old}" for package, old, _, _ in old_names()]
 )
-def test_old_places_to_import_from(package: str, place: str, name: str) -> None:
-    with pytest.warns(FutureWarning, match=re.escape(f"{package}.{name} is now {place}.{name}")):
-        old = getattr(importlib.import_module(package), name)
-    assert old is getattr(importlib.import_module(place), name)
+def test_old_places_to_import_from(package: str, old: str, place: str, new: str) -> None:
+    with pytest.warns(FutureWarning, match=re.escape(f"{package}.{old} is now {place}.{new}")):
+        found = getattr(importlib.import_module(package), old)
+    assert found is getattr(importlib.import_module(place), new)
 
 
 @pytest.mark.parametrize("package", MOVED)
@@ -81,5 +75,5 @@ def test_a_script_sees_the_warning() -> None:
 
 def test_the_changelog_lists_every_old_name() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    missing = [f"{package}.{name}" for package, _, name in OLD_NAMES if f"`{name}`" not in changes]
+    missing = [f"{package}.{old}" for package, old, _, _ in old_names() if f"`{old}`" not in changes]
     assert missing == []

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from skipscope.data.catalogue import load, load_or_digits
     from skipscope.data.dataset import Dataset, Images, Normalisation, Split
     from skipscope.data.digits import digits
+    from skipscope.data.perturbations import fgsm, uniform_like
     from skipscope.data.specs import NotFound
     from skipscope.data.whitening import whiten
 
@@ -22,8 +23,10 @@ __all__ = [
     "Split",
     "augmentation",
     "digits",
+    "fgsm",
     "load",
     "load_or_digits",
+    "uniform_like",
     "whiten",
 ]
 
@@ -34,6 +37,7 @@ defer(
         "catalogue": "load load_or_digits",
         "dataset": "Dataset Images Normalisation Split",
         "digits": "digits",
+        "perturbations": "fgsm uniform_like",
         "specs": "NotFound",
         "whitening": "whiten",
     },

@@ -1,10 +1,12 @@
 """What the papers measure: functions from a trunk and a batch to a labelled dataset."""
 
 from skipscope.measure.alignment import alignment
+from skipscope.measure.alignment_summary import DepthFit, alignment_summary, depth_fit
 from skipscope.measure.collapse import collapse
 from skipscope.measure.conditioning import conditioning
 from skipscope.measure.curvature import curvature
 from skipscope.measure.law import law
+from skipscope.measure.leading import leading
 from skipscope.measure.profile import profile
 from skipscope.measure.spectra import spectra
 from skipscope.measure.stability import stability
@@ -13,11 +15,15 @@ from skipscope.measure.verification import verification
 from skipscope.renamed import keep_old_names
 
 __all__ = [
+    "DepthFit",
     "alignment",
+    "alignment_summary",
     "collapse",
     "conditioning",
     "curvature",
+    "depth_fit",
     "law",
+    "leading",
     "profile",
     "spectra",
     "stability",

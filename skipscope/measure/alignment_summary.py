@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.errors import InputError
+from skipscope.renamed import keep_old_names
 
 if TYPE_CHECKING:
     import xarray
@@ -35,7 +36,7 @@ class DepthFit:
     samples: int
 
 
-def summary(dataset: xarray.Dataset) -> xarray.Dataset:
+def alignment_summary(dataset: xarray.Dataset) -> xarray.Dataset:
     """Dimension `pairs`: couplings `ujv`, `vju` and their signed versions, each with `..._chance` of the same pairs,
     the ratio `..._over_chance` of the two means, `..._spread` and `..._count` of pairs. Without it: means over units
     and samples of u1v1, energy, gap and large, with their spread and the number of units that have one."""
@@ -109,3 +110,6 @@ def _spread(values: numpy.ndarray) -> tuple[float, float, int]:
     mean = float(means.mean()) if len(means) else float("nan")
     deviation = float(means.std(ddof=1)) if len(means) > 1 else float("nan")
     return mean, deviation, int(there.any(0).sum())
+
+
+keep_old_names(__name__)

@@ -1,13 +1,19 @@
 """Solvers on operators; every result carries its error: a bound, residuals or a standard error."""
 
-from skipscope.spectrum.condition import condition_number, percentile_condition
-from skipscope.spectrum.density import spectral_density
+from skipscope.spectrum.condition import Condition, condition_number, percentile_condition
+from skipscope.spectrum.density import Density, Estimate, spectral_density
 from skipscope.spectrum.full import Spectrum, singular_values
-from skipscope.spectrum.golub_kahan import svd
-from skipscope.spectrum.lanczos import eigs, inertia
+from skipscope.spectrum.golub_kahan import SVD, svd
+from skipscope.spectrum.lanczos import Eigs, Inertia, eigs, inertia
 from skipscope.spectrum.plan import Plan, plan
 
 __all__ = [
+    "SVD",
+    "Condition",
+    "Density",
+    "Eigs",
+    "Estimate",
+    "Inertia",
     "Plan",
     "Spectrum",
     "condition_number",

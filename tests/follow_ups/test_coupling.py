@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.measure.alignment_summary import summary
+from skipscope.measure.alignment_summary import alignment_summary
 from skipscope.measure.coupling import coupling, random_frames
 from tests.measure.nets import dense
 
@@ -62,7 +62,7 @@ def test_a_jacobian_is_coupled_to_itself_and_random_ones_are_at_chance() -> None
     for name in ("coupling_ujv", "coupling_ujv_signed"):
         itself = numpy.diagonal(found[name].values, axis1=0, axis2=1)
         assert itself.max() <= 1e-12
-    short = summary(found)
+    short = alignment_summary(found)
     for name in ("ujv", "vju"):
         assert float(short[name].sel(pairs="all")) == pytest.approx(0.97, abs=0.01)
         assert float(short[f"{name}_over_chance"].sel(pairs="all")) == pytest.approx(1, abs=0.01)

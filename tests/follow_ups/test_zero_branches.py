@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.measure.alignment_summary import depth_fit, summary
+from skipscope.measure.alignment_summary import alignment_summary, depth_fit
 from skipscope.measure.trajectories import METRICS
 from tests.trace.nets import Residual
 
@@ -108,7 +108,7 @@ def test_units_are_the_identity_and_what_has_no_value_says_why(
     assert not found["k_used"].any()
     assert not found["numerical_rank"].any()
     assert not found["frobenius"].any()
-    short = summary(found)
+    short = alignment_summary(found)
     assert short["ujv_count"].values.tolist() == [0, 0, 0]
     assert short["ujv"].isnull().all()
     assert (depth_fit(found).units, numpy.isnan(depth_fit(found).slope)) == (0, True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import skipscope as ss
 from skipscope.data import digits
 from skipscope.measure import alignment as measured
-from skipscope.measure.alignment_summary import depth_fit, summary
+from skipscope.measure.alignment_summary import alignment_summary, depth_fit
 from skipscope.measure.coupling import cosines, coupling, random_frames, repeated
 from skipscope.measure.triplets import leading_triplets
 from skipscope.models import build
@@ -81,7 +81,7 @@ def test_common_vectors_are_perfectly_aligned() -> None:
     expected = numpy.diag(spectrum(0.5)[:5].numpy())
     numpy.testing.assert_allclose(found["ujv"][1, 2, 0], expected, atol=1e-7)
     assert found["ujv"].dtype == numpy.float32
-    short = summary(found)
+    short = alignment_summary(found)
     assert short["ujv_count"].values.tolist() == [6, 4, 2]
     assert short["ujv"].values.max() < 1e-12
     assert float(short["u1v1"]) == pytest.approx(1, abs=1e-12)
@@ -108,7 +108,7 @@ def test_opposite_signs_are_seen_by_the_signed_version_alone() -> None:
 def test_unrelated_jacobians_are_at_the_chance_level() -> None:
     n, count = 64, 12
     matrices = [orthogonal(i, n) @ torch.diag(spectrum(1, n, 0.9)) @ orthogonal(100 + i, n).mT for i in range(count)]
-    short = summary(of_matrices(*matrices, batch=1, k=10, chance=32))
+    short = alignment_summary(of_matrices(*matrices, batch=1, k=10, chance=32))
     for name in ("ujv", "vju", "ujv_signed", "vju_signed"):
         assert float(short[f"{name}_over_chance"].sel(pairs="all")) == pytest.approx(1, abs=0.01)
     assert abs(float(short["u1v1"])) < 0.2
@@ -259,7 +259,7 @@ def test_grids_and_couplings_are_those_of_dense_jacobians() -> None:
         S = torch.linalg.svdvals(J)
         numpy.testing.assert_allclose(found["value"][i, :, :10], S[:, :10], atol=1e-10)
         numpy.testing.assert_allclose(found["energy"][i], S[:, :k].square().sum(1) / S.square().sum(1), atol=1e-10)
-    short = summary(found)
+    short = alignment_summary(found)
     assert short["ujv_count"].values.tolist() == [2, 2, 0]  # a and b alone fit each other
 
 
@@ -411,7 +411,7 @@ def test_a_zero_jacobian_has_no_coupling_and_says_why(route: str) -> None:
     assert found["u1v1"][0].isnull().all()
     assert found["energy"][0].isnull().all()
     assert float(found["frobenius"][0].max()) == 0
-    assert int(summary(found)["ujv_count"].sel(pairs="all")) == 0
+    assert int(alignment_summary(found)["ujv_count"].sel(pairs="all")) == 0
 
 
 def test_repeated_values_are_flagged_and_their_spaces_compared() -> None:
@@ -561,8 +561,8 @@ def test_the_line_through_the_inverse_of_the_largest_values() -> None:
     assert numpy.isnan(depth_fit(found, first=10).slope)
     inverse = of_matrices(*(U @ torch.diag(spectrum(2 / i)) @ U.mT for i in range(1, 7)), k=2, chance=0)
     assert depth_fit(inverse, first=0).log_log_slope == pytest.approx(-1)
-    assert "ujv_over_chance" not in summary(found)
+    assert "ujv_over_chance" not in alignment_summary(found)
     with pytest.raises(ss.InputError, match="first=-1"):
         depth_fit(found, first=-1)
     with pytest.raises(ss.InputError, match=r"expected a dataset of ss\.alignment"):
-        summary(found.assign_attrs(measure="spectra"))
+        alignment_summary(found.assign_attrs(measure="spectra"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from skipscope.measure.alignment_summary import DepthFit, depth_fit, summary
+from skipscope.measure.alignment_summary import DepthFit, alignment_summary, depth_fit
 from skipscope.report.figures.alignment import (
     SHOWN_UNITS,
     SHOWN_VALUES,
@@ -136,7 +136,7 @@ def _energy_caption(title: str, data: xarray.Dataset) -> str:
 
 
 def _sentence(words: str, data: xarray.Dataset) -> str:
-    short, fit = summary(data), depth_fit(data)
+    short, fit = alignment_summary(data), depth_fit(data)
     classes, units = int(data.attrs["classes"]), counted(data.sizes["unit"], "unit")
     unsure = [name for name in names_of(data, "unit") if not converged(data, name)]
     text = (
@@ -162,7 +162,7 @@ def _sentence(words: str, data: xarray.Dataset) -> str:
 
 
 def _pair_table(title: str, data: xarray.Dataset) -> Table:
-    short = summary(data)
+    short = alignment_summary(data)
     rows = []
     for pairs, words in PAIRS.items():
         for way, product in WAYS.items():
