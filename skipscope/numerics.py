@@ -4,19 +4,21 @@ Fused attention kernels have no forward-mode derivative, TF32 and autocast spoil
 derivative, so they are off inside a measurement and put back afterwards. The graph of a model is exported under the
 same conditions that it is run under, because the attention backend decides the strides that later `view`s see.
 
-Here too: devices by name, and seeds for different purposes from one seed of the user's.
+Here too: devices by name, and random numbers for different purposes from one seed of the user's, which are the same on
+every device.
 """
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from skipscope.errors import InputError
@@ -27,6 +29,27 @@ AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")
 def seed_of(*parts: int | str) -> int:
     """A seed for each purpose; neighbouring parts give unrelated seeds, which sums of them would not."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def random_numbers(*purpose: int | str) -> torch.Generator:
+    """What random vectors of one purpose are drawn from, such as ("probes", seed). On the CPU: the numbers of a seed
+    are the same wherever they are used."""
+    return torch.Generator("cpu").manual_seed(seed_of(*purpose))
+
+
+def normal(
+    shape: Sequence[int],
+    numbers: torch.Generator,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Independent normal numbers of mean 0 and variance 1."""
+    return torch.randn(tuple(shape), dtype=dtype, generator=numbers, device="cpu").to(device)
+
+
+def signs(shape: Sequence[int], numbers: torch.Generator, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Independent numbers +1 and -1, each with probability 1/2, as integers."""
+    return torch.randint(0, 2, tuple(shape), generator=numbers, dtype=dtype, device="cpu").mul(2).sub(1)
 
 
 def usable_device(name: str) -> torch.device:

@@ -42,7 +42,7 @@ from skipscope.check.margins import CALIBRATED, End, errors, groups_of
 from skipscope.check.states import Pass, State, floats, training_pass
 from skipscope.errors import InputError
 from skipscope.measure.states import effective_rank
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 
 if TYPE_CHECKING:
     import xarray
@@ -140,12 +140,12 @@ class _Back:
 
 def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> _Back:
     """Put gradients of random functionals of the last state into the profiles."""
-    generator = torch.Generator("cpu").manual_seed(seed_of("functionals", seed))
+    generator = random_numbers("functionals", seed)
     tensors = [state.tensor for state in run.states]
     squares: list[list[float]] = [[] for _ in tensors]
     ends: dict[int, list[Tensor]] = {}  # gradients of whole states are kept of the first and the last alone
     for _ in range(PROBES):
-        direction = torch.randn(tensors[-1].shape, generator=generator, dtype=torch.float64, device="cpu")
+        direction = normal(tensors[-1].shape, generator)
         found = torch.autograd.grad(
             tensors[-1], tensors, direction.to(tensors[-1]), retain_graph=True, allow_unused=True
         )
@@ -223,7 +223,7 @@ def _losses(run: Pass, seed: int) -> Tensor | None:
     if scores is None or scores.dim() != 2 or scores.shape[0] != run.batch or scores.shape[1] < 2:
         return None
     classes = scores.shape[1]
-    generator = torch.Generator("cpu").manual_seed(seed_of("labels", seed))
+    generator = random_numbers("labels", seed)
     labels = torch.randint(classes, (run.batch,), generator=generator, device="cpu")
     return F.cross_entropy(scores.detach().double().cpu(), labels, reduction="none") / math.log(classes)
 

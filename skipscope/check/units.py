@@ -29,7 +29,7 @@ from skipscope.check.signals import SMALLEST
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.measure.selection import labels
-from skipscope.numerics import seed_of
+from skipscope.numerics import random_numbers, signs
 from skipscope.trace import Point, Unit, trace
 from skipscope.trace.export import in_full_precision
 from skipscope.trace.graph_trunk import GraphUnit
@@ -72,7 +72,7 @@ def spectra_of_units(model: nn.Module, x: Any, seed: int = 0) -> xarray.Dataset:
         raise error(f"{type(model).__name__} has no residual units{' to measure' if unmeasurable else ''}{why}")
     whole = trunk.at(inputs)
     point = whole.take(range(min(SAMPLES, whole.batch))) or whole  # a graph may hold for the whole batch alone
-    generator = torch.Generator("cpu").manual_seed(seed_of("units", seed))
+    generator = random_numbers("units", seed)
     rows = [_unit(unit, point, generator) for unit in units]
     return xarray.Dataset(
         {name: ("unit", [row[name] for row in rows]) for name in rows[0]},
@@ -92,11 +92,10 @@ def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, Any
     J: Operator = unit.jacobian(point)
     branch: Operator = unit.jacobian(point, of="branch")
     batch, _, size = J.shape
-    drawn = torch.randint(0, 2, (batch, size, PROBES), generator=generator, dtype=torch.int8, device="cpu")
-    signs = drawn.mul(2).sub(1).to(J.device, J.dtype)
+    vectors = signs((batch, size, PROBES), generator, torch.int8).to(J.device, J.dtype)
     return {
-        **moments(J, signs),
-        "branch_gain": _gain(branch, _squares(branch.matmat(signs))),
+        **moments(J, vectors),
+        "branch_gain": _gain(branch, _squares(branch.matmat(vectors))),
         "branch_end": ",".join(_last_weights(unit)),
     }
 
@@ -120,9 +119,9 @@ def _last_weights(unit: Unit) -> list[str]:
     return sorted(found)
 
 
-def moments(J: Operator, signs: Tensor) -> dict[str, float]:
-    """gain and spread with their errors; signs: (B, in, probes)."""
-    pushed = J.matmat(signs)
+def moments(J: Operator, vectors: Tensor) -> dict[str, float]:
+    """gain and spread with their errors; vectors: random signs (B, in, probes)."""
+    pushed = J.matmat(vectors)
     first, second = _squares(pushed), _squares(J.rmatmat(pushed))  # probes
     mean = float(first.mean())
     if mean == 0:

@@ -70,7 +70,7 @@ class Chain:
 
 
 def _jacobian(function: Callable[[Tensor], Tensor], state: Tensor, name: str) -> Jacobian:
-    def again(samples: Sequence[int] | None, _: torch.dtype) -> Jacobian:
+    def in_other_form(samples: Sequence[int] | None, _: torch.dtype) -> Jacobian:
         return _jacobian(function, state if samples is None else state[list(samples)], name)
 
-    return Jacobian(function, state, name=name, again=again)
+    return Jacobian(function, state, name=name, in_other_form=in_other_form)

@@ -12,7 +12,6 @@ Three things are seen before any number is made of a Jacobian, from a push and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.derivative import PULLS, PUSHES, Derivative, Routes, attempt
 from skipscope.linear.layout import by_sample
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 
 # Of |<J v, u> - <v, J^T u>|, relative to its size for unrelated vectors, |J v| |u| / sqrt(m).
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-6}  # below it, the two agree
@@ -30,9 +29,9 @@ UNCLEAR = 1e-2  # up to here rounding may do it, where there is no float64 that 
 
 def agreeing_routes(derivative: Derivative, name: str) -> Routes:
     """The first pair of routes that agree; an InputError where there is none, or no derivative per sample."""
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
+    numbers = random_numbers("probes", 0)
     state, batch = derivative.state, derivative.state.shape[derivative.axis]
-    v, u = (_random(shape, state, generator) for shape in (state.shape, derivative.output_shape))
+    v, u = (normal(shape, numbers).to(state) for shape in (state.shape, derivative.output_shape))
     reasons = []
     for pull in PULLS:
         back = attempt(partial(_pulled_apart, derivative, u, pull, batch, name))
@@ -69,10 +68,6 @@ def _pulled_apart(derivative: Derivative, u: Tensor, route: str, batch: int, nam
         if number < 2:
             back += pulled
     return back
-
-
-def _random(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=generator, device="cpu").to(like)
 
 
 def _halves(batch: int) -> Tensor:

@@ -36,7 +36,7 @@ from skipscope.errors import InputError, first_line
 from skipscope.linear.derivative import attempt
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
-from skipscope.numerics import load_forward_mode, seed_of
+from skipscope.numerics import load_forward_mode, normal, random_numbers, seed_of
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import kept_places, undisturbed, unwrapped
 
@@ -240,9 +240,8 @@ class Hessian(Operator):
     def _choose_route(self) -> tuple[str, str, float, float]:
         """The route, why not the other, the relative difference of products by both (NaN: only one works), and how far
         the route's products are from symmetric."""
-        generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
         shape = (1, self.shape[1], 2)
-        probes = torch.randn(shape, generator=generator, device="cpu").to(self.theta)
+        probes = normal(shape, random_numbers("probes", 0), torch.float32).to(self.theta)
         found: dict[str, Tensor] = {}
         errors: dict[str, str] = {}
         with undisturbed(self.model):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -21,18 +20,19 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.agreement import agreeing_routes
 from skipscope.linear.derivative import Derivative, Routes
+from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.layout import flatten, unflatten
 from skipscope.linear.memory import in_blocks
-from skipscope.linear.operator import Operator, Product
-from skipscope.linear.positions import restricted
+from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
+from skipscope.renamed import renamed_parameters
 from skipscope.trace.inputs import in_own_memory
-from skipscope.trace.trunk import Function, Part, Point, Span, Unit
 
 
 class Jacobian(Operator):
     """The derivative of `function` at `state`; both have their samples on an axis of their own."""
 
+    @renamed_parameters(again="in_other_form", where="first_not_finite")
     def __init__(
         self,
         function: Callable[[Tensor], Tensor],
@@ -40,18 +40,19 @@ class Jacobian(Operator):
         axis: int = 0,
         *,
         name: str = "jacobian",
-        again: Callable[[Sequence[int] | None, torch.dtype], Jacobian | None] | None = None,
-        where: Callable[[], str] | None = None,
-        source: tuple[Span, Point] | None = None,
+        in_other_form: Callable[[Sequence[int] | None, torch.dtype], Jacobian | None] | None = None,
+        first_not_finite: Callable[[], str] | None = None,
+        known_spectrum: Callable[[], KnownSpectrum | None] | None = None,
         exit_axis: int | None = None,
         routes: Routes | None = None,
     ) -> None:
-        """again: the same Jacobian for some of the samples (all: None), in a floating type; None where there is none.
-        where: names the first module with a value that is not finite, for the error message. source: the span and the
-        point that this is the Jacobian of, from which more may be known of its spectrum. routes: how products are
-        taken, where that was found out before, with another form of the same Jacobian."""
+        """in_other_form: the same Jacobian for some of the samples (None: for all), in a floating type; returns None
+        where it cannot be evaluated so. first_not_finite: names the first module with a value that is not finite, for
+        the error message. known_spectrum: called when a solver asks. routes: how products are taken, where that was
+        found out before, with another form of the same Jacobian."""
         self.function, self.state, self.axis, self.name = function, in_own_memory(state.detach()), axis, name
-        self._again, self._where, self.source = again, where, source
+        self._in_other_form, self._first_not_finite = in_other_form, first_not_finite
+        self._known_spectrum = known_spectrum
         batch = state.shape[axis]
         if not state.numel():
             raise InputError(
@@ -96,13 +97,13 @@ class Jacobian(Operator):
     # -- other forms
 
     def take(self, samples: Sequence[int]) -> Operator:
-        taken = self._again(samples, self.dtype) if self._again is not None else None
+        taken = self._in_other_form(samples, self.dtype) if self._in_other_form is not None else None
         return _Among(self, samples) if taken is None else taken
 
     def double(self) -> Operator:
         if self.dtype == torch.float64:
             return self
-        if self._again is None:
+        if self._in_other_form is None:
             return Jacobian(
                 self.function,
                 self.state.double(),
@@ -111,17 +112,20 @@ class Jacobian(Operator):
                 exit_axis=self.exit_axis,
                 routes=self.routes,
             )
-        return self._again(None, torch.float64) or super().double()
+        return self._in_other_form(None, torch.float64) or super().double()
 
     def derivative_of(self) -> tuple[Jacobian, list[int]]:
         return self, list(range(self.shape[0]))
+
+    def known_spectrum(self) -> KnownSpectrum | None:
+        return None if self._known_spectrum is None else self._known_spectrum()
 
     # -- checks
 
     def _check_finite(self, output: Tensor) -> None:
         for what, tensor in (("entry", self.state), ("exit", output)):
             if not torch.isfinite(tensor).all():
-                where = self._where() if self._where else ""
+                where = self._first_not_finite() if self._first_not_finite else ""
                 first = f", first in {where}" if where else ""
                 raise InputError(
                     f"the {what} state of {self.name} has NaN or infinite entries{first}; "
@@ -160,82 +164,6 @@ class _Among(Operator):
 
     def double(self) -> Operator:
         return _Among(self.whole.double(), self.samples)
-
-
-def jacobian(
-    span: Span,
-    x: Any,
-    *,
-    of: Part = "unit",
-    tail: bool = False,
-    tokens: tuple[Any, Any] | None = None,
-    channels: tuple[Any, Any] | None = None,
-    dtype: torch.dtype | None = None,
-) -> Operator:
-    """What `span.jacobian(x, ...)` returns; its docstring says what the options mean."""
-    parts = get_args(Part)
-    if of not in parts or (of != "unit" and not isinstance(span, Unit)):
-        raise InputError(f"of={of!r}: expected one of {', '.join(parts)}; branch and skip are parts of a unit")
-    if tail and of == "unit":
-        raise InputError("tail=True applies the tail to a branch or skip; the unit's own Jacobian has its tail already")
-    point = x if isinstance(x, Point) else span.trunk.at(x)
-    path: Function = span if of == "unit" else getattr(span, of)
-    first = _linearised(path, span.batch_axis, point, dtype)
-    operator: Operator = first
-    if tail and isinstance(span, Unit) and span.tail:
-        after = _linearised(span.tail, first.exit_axis, point, dtype, argument=_sum_in_state_type(span))
-        operator = Product((after, first))
-    return restricted(operator, span, tokens=tokens, channels=channels)
-
-
-def _linearised(
-    function: Function,
-    axis: int,
-    point: Point,
-    dtype: torch.dtype | None,
-    argument: Callable[[Point, torch.dtype | None], Tensor] | None = None,
-) -> Jacobian:
-    """argument: the state at a point in a floating type; the function's own argument, converted, by default."""
-
-    def state_in(some: Point, type_: torch.dtype | None) -> Tensor:
-        if argument is not None:
-            return argument(some, type_)
-        state = function.argument(some)
-        return state if type_ is None else state.to(type_)
-
-    def at(some: Point, type_: torch.dtype | None, routes: Routes | None = None) -> Jacobian:
-        def again(samples: Sequence[int] | None, other: torch.dtype) -> Jacobian | None:
-            part = some if samples is None else some.take(samples)
-            if part is None or (other != made.dtype and not function.in_any_type):
-                return None
-            return at(part, other, made.routes)
-
-        made = Jacobian(
-            function.bound(some),
-            state_in(some, type_),
-            axis,
-            name=function.name,
-            again=again,
-            where=some.first_not_finite,
-            source=(function, some) if isinstance(function, Span) else None,
-            exit_axis=function.exit_axis,
-            routes=routes or some.remembered.get(function),
-        )
-        some.remembered[function] = made.routes  # found out once, however many measurements look at it
-        return made
-
-    return at(point, dtype)
-
-
-def _sum_in_state_type(unit: Unit) -> Callable[[Point, torch.dtype | None], Tensor]:
-    """The sum before the tail, computed in the wanted type from the entry: the unit's own activation pattern."""
-
-    def argument(point: Point, dtype: torch.dtype | None) -> Tensor:
-        entry = point.entry(unit) if dtype is None else point.entry(unit).to(dtype)
-        with torch.no_grad():
-            return unit.skip.bound(point)(entry) + unit.branch.bound(point)(entry)
-
-    return argument
 
 
 def _batch_axis(output: Tensor, batch: int, axis: int) -> int:

@@ -43,16 +43,16 @@ eigenproblem of size 2 r instead of n.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor, fx
 
-from skipscope.linear.jacobian import Jacobian, jacobian
+from skipscope.linear.jacobian import Jacobian
+from skipscope.linear.known_spectrum import PROBES, KnownSpectrum
 from skipscope.linear.operator import DENSE_BLOCK, Operator
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.trace import operations
 from skipscope.trace.cuts import Cut, cuts_of
 from skipscope.trace.graph_point import GraphPoint
@@ -60,8 +60,7 @@ from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.piece import Piece
 from skipscope.trace.trunk import Point, Span
 
-ROUNDING = 1e-9  # relative: what is less than this off a diagonal, or different along it, is rounding
-PROBES = 4
+SAME_FACTOR = 1e-9  # relative: what is less than this off a diagonal, or different along it, is rounding
 
 
 @dataclass(frozen=True)
@@ -149,17 +148,9 @@ class Law:
             rights.append(_columns(_before(self.unit, point, cut).T, active))
         return _balanced(torch.cat(lefts, 1), torch.cat(rights, 1))
 
-    def error(self, J: Operator, sample: int, U: Tensor, V: Tensor) -> float:
-        """An estimate of |J - D (I + U V^T)|_F, for an identity skip: what the factors of a sample leave out.
-
-        J: the Jacobian of that sample alone, by its own products, which know nothing of cuts. For Gaussian z the mean
-        of |(J - D (I + U V^T)) z|^2 is the square of it.
-        """
-        generator = torch.Generator("cpu").manual_seed(seed_of("probes", sample))
-        z = torch.randn(self.entries, PROBES, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
-        expected = self.tail[sample, :, None] * (z + U @ (V.mT @ z))
-        error = float((J.matmat(z[None])[0] - expected).square().sum(0).mean().sqrt())
-        return math.inf if math.isnan(error) else error  # factors whose product is no number tell nothing
+    def known_spectrum(self) -> KnownSpectrum:
+        """What a solver can use, of a unit with an identity skip."""
+        return KnownSpectrum(self.zeros_at_least, self.ones_at_least, self.tail, self.rank, self.factors)
 
 
 def _balanced(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,6 +159,12 @@ def _balanced(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     usable = torch.isfinite(ratio) & (ratio > 0)
     scale = torch.where(usable, torch.exp2((ratio.where(usable, torch.ones_like(ratio)).log2() / 2).round()), 1.0)
     return U * scale, V / scale
+
+
+def known_spectrum(span: Span, point: Point) -> KnownSpectrum | None:
+    """Of the Jacobian of a unit with an identity skip; None for any other span, or where the law does not apply."""
+    law = law_of(span, point)
+    return None if law is None else law.known_spectrum()
 
 
 def law_of(span: Span, point: Point) -> Law | None:
@@ -213,20 +210,19 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
 
 def _plateau(unit: GraphUnit, point: GraphPoint, active: Tensor) -> tuple[Tensor, Tensor] | str:
     """The diagonal of E (B, m) and c (B,), or why S S^T is not c^2 E on the active rows."""
-    S = jacobian(unit, point, of="skip", dtype=torch.float64)
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
-    vectors = torch.randn(*active.shape, PROBES, dtype=torch.float64, generator=generator, device="cpu")
-    vectors = vectors.to(active.device) * active[:, :, None]  # B, m, PROBES
+    S = unit.jacobian(point, of="skip", dtype=torch.float64)
+    vectors = normal((*active.shape, PROBES), random_numbers("probes", 0), device=active.device)
+    vectors = vectors * active[:, :, None]  # B, m, PROBES
     products = S.matmat(S.rmatmat(vectors)) * active[:, :, None]
     squares = vectors.square().sum(2)
     diagonal = torch.where(active, (products * vectors).sum(2) / squares, 0)  # B, m
     largest = diagonal.amax(1)
     beside = (products - diagonal[:, :, None] * vectors).abs().amax((1, 2))
-    if (beside > ROUNDING * products.abs().amax((1, 2))).any():
+    if (beside > SAME_FACTOR * products.abs().amax((1, 2))).any():
         return f"the {unit.kind} skip has rows that are not orthogonal"
     carries = diagonal != 0
     smallest = torch.where(carries, diagonal, float("inf")).amin(1).minimum(largest)
-    if (largest - smallest > ROUNDING * largest).any():
+    if (largest - smallest > SAME_FACTOR * largest).any():
         return f"the {unit.kind} skip brings entries with different factors"
     return carries, torch.where(carries.any(1), largest.sqrt(), 1)
 
@@ -282,7 +278,9 @@ def _along_ones(piece: Piece, point: GraphPoint, state: Tensor) -> Tensor:
     """The diagonal of a pointwise piece's Jacobian: its derivative along the vector of ones. (B, n)"""
     axis = piece.axis
     assert axis is not None, "sums and cuts have a batch axis"
-    J = Jacobian(piece.bound(point), state, axis, name=piece.name, where=point.first_not_finite, exit_axis=axis)
+    J = Jacobian(
+        piece.bound(point), state, axis, name=piece.name, first_not_finite=point.first_not_finite, exit_axis=axis
+    )
     return J.matmat(torch.ones(J.shape[0], J.shape[2], 1, dtype=state.dtype, device=state.device))[:, :, 0]
 
 

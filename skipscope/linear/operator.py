@@ -2,7 +2,8 @@
 
 An operator has a shape (B, m, n), one m x n matrix per sample, and multiplies a block of k vectors per sample from the
 left side, `matmat`, and from the right, `rmatmat`. Everything else follows from these two: sums, products,
-transposes, restrictions, the dense matrices. Solvers live in `spectrum` and know nothing else of an operator.
+transposes, restrictions, the dense matrices. Solvers live in `spectrum`; beside the products they may ask an operator
+what is known of its spectrum beforehand.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
     from skipscope.linear.jacobian import Jacobian
+    from skipscope.linear.known_spectrum import KnownSpectrum
 
 DENSE_BLOCK = 512  # columns a product when a matrix is assembled
 
@@ -63,6 +65,10 @@ class Operator(ABC):
 
     def derivative_of(self) -> tuple[Jacobian, list[int]] | None:
         """The Jacobian, and its samples, that the entries come from; None where they are no function's derivative."""
+        return None
+
+    def known_spectrum(self) -> KnownSpectrum | None:
+        """What is known of the singular values before any is computed, for solvers; None where nothing is."""
         return None
 
     def dense(self, block: int = DENSE_BLOCK) -> Tensor:

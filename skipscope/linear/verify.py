@@ -29,7 +29,7 @@ from torch import Tensor
 from skipscope.linear.jacobian import Jacobian
 from skipscope.linear.layout import by_sample
 from skipscope.linear.operator import Operator
-from skipscope.numerics import measuring, seed_of
+from skipscope.numerics import measuring, normal, random_numbers
 
 STEPS = tuple(10.0**-k for k in range(9))
 ADJOINT_TOLERANCE = 1e-10
@@ -90,10 +90,9 @@ def verify(J: Operator, *, seed: int = 0) -> Verification:
     """Test an operator; `.passed`, `.verdict` and the numbers behind them."""
     function = J.derivative_of()
     J = J.double()
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
+    numbers = random_numbers("probes", seed)
     batch, m, n = J.shape
-    v = torch.randn(batch, n, 1, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
-    u = torch.randn(batch, m, 1, dtype=torch.float64, generator=generator, device="cpu").to(J.device)
+    v, u = (normal((batch, size, 1), numbers, device=J.device) for size in (n, m))
     pushed, pulled = J.matmat(v), J.rmatmat(u)
     left, right = (pushed * u).sum((1, 2)), (v * pulled).sum((1, 2))
     scale = torch.maximum(pushed.norm(dim=(1, 2)) * u.norm(dim=(1, 2)), v.norm(dim=(1, 2)) * pulled.norm(dim=(1, 2)))
@@ -118,8 +117,7 @@ def _residuals(J: Jacobian, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     One step at a time: a unit's context belongs to this batch. Each sample moves by steps of its own length."""
     dtype, axis, exit_axis = J.state.dtype, J.axis, J.exit_axis
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
-    v = torch.randn(J.shape[0], J.shape[2], 1, dtype=torch.float64, generator=generator, device="cpu").to(J.state)
+    v = normal((J.shape[0], J.shape[2], 1), random_numbers("probes", seed)).to(J.state)
     lengths = J.state.movedim(axis, 0).flatten(1).double().norm(dim=1)  # B
     v = v / v.norm(dim=1, keepdim=True) * torch.where(lengths > 0, lengths, 1.0).to(v)[:, None, None]
     direction = J.unflatten(v)[0]

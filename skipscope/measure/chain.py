@@ -15,7 +15,7 @@ from torch import Tensor
 from skipscope.linear import Jacobian
 from skipscope.linear.layout import by_sample
 from skipscope.measure.states import along_random_direction, effective_rank, mean_square, rms
-from skipscope.numerics import measuring, seed_of
+from skipscope.numerics import measuring, random_numbers
 
 if TYPE_CHECKING:
     import xarray
@@ -43,14 +43,14 @@ def chain_profile(
     """
     import xarray
 
-    generator = torch.Generator().manual_seed(seed_of("probes", seed))
+    generator = random_numbers("probes", seed)
     with measuring(), torch.enable_grad():
         passed = states(blocks, state.detach().requires_grad_())
         scalar = along_random_direction(state.shape[0], generator)(head(passed[-1]))
         gradients = torch.autograd.grad(scalar, passed)
     rows = []
     for index, ((name, block), entry, gradient) in enumerate(zip(blocks.items(), passed, gradients, strict=False)):
-        own = torch.Generator().manual_seed(seed_of("probes", seed, index))  # as `profile` draws them for a unit
+        own = random_numbers("probes", seed, index)  # as `profile` draws them for a unit
         square, error = mean_square(Jacobian(block, entry, name=name), probes, own)
         rows.append(
             {

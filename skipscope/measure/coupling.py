@@ -16,6 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from skipscope.numerics import normal
+
 
 def coupling(grid: Tensor, values: Tensor, counts: Tensor, *, signed: bool = False) -> Tensor:
     """m_K of the first `counts` rows, columns and values; NaN where that is none.
@@ -69,8 +71,7 @@ def random_frames(draws: int, size: int, k: int, generator: torch.Generator) -> 
 
     QR of Gaussian matrices is uniform once the diagonal of R is positive (Mezzadri 2007).
     """
-    normal = torch.randn(draws, size, k, dtype=torch.float64, generator=generator, device="cpu")
-    Q, R = torch.linalg.qr(normal)
+    Q, R = torch.linalg.qr(normal((draws, size, k), generator))
     return Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from skipscope.linear import Operator
 from skipscope.measure.coupling import chance_table, cosines, coupling, random_frames
 from skipscope.measure.triplets import Triplets
-from skipscope.numerics import seed_of
+from skipscope.numerics import random_numbers
 from skipscope.trace import Point, Unit
 from skipscope.trace.trunk import Part
 
@@ -132,7 +132,7 @@ def _random(side: str, name: str, size: int, own: Frame, samples: Sequence[int],
     """Random orthonormal vectors, a frame (B, size, K) a draw; those of a sample do not depend on the others."""
     drawn = []
     for sample in samples if options.chance else []:
-        generator = torch.Generator("cpu").manual_seed(seed_of("chance", options.seed, name, side, sample))
+        generator = random_numbers("chance", options.seed, name, side, sample)
         drawn.append(random_frames(options.chance, size, own.size, generator))
     if not drawn:
         return []

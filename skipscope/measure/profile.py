@@ -32,7 +32,7 @@ from skipscope.measure.states import (
     norm,
     rms,
 )
-from skipscope.numerics import seed_of
+from skipscope.numerics import random_numbers
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.trunk import Path
 
@@ -60,7 +60,7 @@ def profile(
     if probes < 2:
         raise InputError(f"probes={probes}: at least 2 are needed for an error estimate")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
+    generator = random_numbers("probes", seed)
     gradients = attempt(lambda: point.gradients(loss or along_random_direction(point.batch, generator)))
     gradient = "of the given loss" if loss else "of the output along a random direction of about unit length"
     if isinstance(gradients, str):  # an operation somewhere has no derivative: the units that have one are measured
@@ -85,7 +85,7 @@ def profile(
 
 def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: int) -> dict[str, Tensor]:
     # Probes of its own: what is drawn for a unit does not depend on which others are looked at.
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed, unit.index))
+    generator = random_numbers("probes", seed, unit.index)
     entry = point.entry(unit)
     state = by_sample(entry, unit.batch_axis)
     with torch.no_grad():

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
 from skipscope.linear import Operator
+from skipscope.numerics import normal, signs
 
 
 def rms(state: Tensor) -> Tensor:
@@ -47,8 +48,8 @@ def effective_rank(state: Tensor) -> Tensor:
 def mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """|J|_F^2 / n and its standard error, per sample: E |J z|^2 = |J|_F^2 for signs z."""
     batch, _, n = J.shape
-    signs = torch.randint(0, 2, (batch, n, probes), generator=generator, device="cpu").mul(2).sub(1).to(J.dtype)
-    squares = J.matmat(signs.to(J.device)).double().square().sum(1) / n  # B, probes
+    vectors = signs((batch, n, probes), generator).to(J.dtype)
+    squares = J.matmat(vectors.to(J.device)).double().square().sum(1) / n  # B, probes
     return squares.mean(1), squares.std(1) / probes**0.5
 
 
@@ -62,7 +63,7 @@ def along_random_direction(batch: int, generator: torch.Generator) -> Callable[[
         if not leaves:
             raise InputError("the model's output has no float tensor that depends on its states; pass loss=")
         main = leaves[0]
-        direction = torch.randn(main.shape, generator=generator, dtype=torch.float64, device="cpu").to(main)
+        direction = normal(main.shape, generator).to(main)
         return (main * direction).sum() / (main.numel() / batch) ** 0.5
 
     return scalar

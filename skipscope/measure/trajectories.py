@@ -37,7 +37,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.measure.selection import Samples, Units, chosen_units, point_of, refuse_batch_statistics, sample_indices
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.krylov import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
 
@@ -253,13 +253,12 @@ def _planes(path: Sequence[Tensor], indices: list[int], seed: int) -> tuple[Tens
             f"the principal plane of {rows:,} states of {n:,} numbers is a dense eigenproblem of {min(n, rows):,}, "
             f"expected at most {LARGEST_PLANE:,}; choose fewer samples=, or projections=False"
         )
-    generator = torch.Generator("cpu").manual_seed(seed_of("random plane", seed, n))
+    numbers = random_numbers("random plane", seed, n)
     random = torch.zeros(rows, 2, dtype=torch.float64, device=path[0].device)
     gram = torch.zeros(rows, rows, dtype=torch.float64, device=path[0].device) if rows <= n else None
     parts = []
     for part in _parts(path, indices):
-        drawn = torch.randn(part.shape[1], 2, generator=generator, dtype=torch.float64, device="cpu")
-        random += part @ drawn.to(part.device) / 2**0.5
+        random += part @ normal((part.shape[1], 2), numbers, device=part.device) / 2**0.5
         centred = part - part.mean(0)
         if gram is None:
             parts.append(centred)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.krylov import check_finite
 from skipscope.spectrum.scale import MARGIN, exponents, fresh_products, rounding, scaled
 
@@ -85,9 +85,9 @@ def two_sided_error(A: Operator) -> float:
 def gaussians(A: Operator) -> tuple[Tensor, Tensor]:
     """(B, m, PROBES) and (B, n, PROBES), the same for every sample."""
     batch, m, n = A.shape
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", 0))
-    u, v = (torch.randn(1, size, PROBES, dtype=torch.float64, generator=generator, device="cpu") for size in (m, n))
-    return u.to(A.device).expand(batch, m, PROBES), v.to(A.device).expand(batch, n, PROBES)
+    numbers = random_numbers("probes", 0)
+    u, v = (normal((1, size, PROBES), numbers, device=A.device) for size in (m, n))
+    return u.expand(batch, m, PROBES), v.expand(batch, n, PROBES)
 
 
 def check_room(product: Tensor, A: Operator) -> None:

@@ -31,8 +31,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.linear.jacobian import Jacobian
-from skipscope.linear.law import Law, law_of
+from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.operator import Operator
 from skipscope.spectrum.assembly import assembled, two_sided_error
 from skipscope.spectrum.dense import svdvals
@@ -99,12 +98,12 @@ def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = 
     if route is not None and route not in ROUTES:
         raise InputError(f"route={route!r}: expected one of {', '.join(ROUTES)}")
     check_fits(A)
-    law = law_of(*A.source) if isinstance(A, Jacobian) and A.source is not None else None
-    if route == "law" and (law is None or not law.binary.all()):
+    known = A.known_spectrum()
+    if route == "law" and (known is None or not known.binary.all()):
         raise InputError(f"route='law': {A.name} is not a unit with an identity skip and a tail that passes 0 or 1")
     assembly = A.double().eps
-    found = [_of_sample(A, law, sample, accuracy, route, assembly) for sample in range(A.shape[0])]
-    ones = law.ones_at_least if law is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
+    found = [_of_sample(A, known, sample, accuracy, route, assembly) for sample in range(A.shape[0])]
+    ones = known.ones_at_least if known is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
         values=torch.stack([one.values for one in found]),
         bound=torch.stack([one.bound for one in found]),
@@ -158,18 +157,18 @@ def _ones(values: Tensor, bound: Tensor) -> Tensor:
 
 
 def _of_sample(
-    A: Operator, law: Law | None, sample: int, accuracy: float, route: str | None, assembly: float
+    A: Operator, known: KnownSpectrum | None, sample: int, accuracy: float, route: str | None, assembly: float
 ) -> Values:
     size, longer = min(A.shape[1:]), max(A.shape[1:])
-    if law is not None and (route == "law" or (route is None and _law_is_cheaper(law, sample))):
-        values, bound = _by_law(law, sample, A.take([sample]).double())
-        zeros = int(law.zeros_at_least[sample])
+    if known is not None and (route == "law" or (route is None and _law_is_cheaper(known, sample))):
+        values, bound = _by_law(known, sample, A.take([sample]).double())
+        zeros = int(known.zeros_at_least[sample])
         found = Values(_padded(values, size), _padded(bound, size), zeros, "law")
         if route == "law" or found.acceptable(accuracy, longer):
             return found
-    known = assembled(A, [sample])
-    exponent, lost = int(known.exponent), float(known.margin)
-    matrix = known.matrix[0][~known.zero_rows[0]][:, ~known.zero_columns[0]]
+    entries = assembled(A, [sample])
+    exponent, lost = int(entries.exponent), float(entries.margin)
+    matrix = entries.matrix[0][~entries.zero_rows[0]][:, ~entries.zero_columns[0]]
     zeros = size - min(matrix.shape)
 
     def stated(values: Tensor, bound: Tensor, by: str) -> Values:
@@ -201,13 +200,13 @@ def _by_svd(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
     return values, rounding.expand_as(values).clone()
 
 
-def _by_law(law: Law, sample: int, J: Operator) -> tuple[Tensor, Tensor]:
+def _by_law(known: KnownSpectrum, sample: int, A: Operator) -> tuple[Tensor, Tensor]:
     """The values of the active rows: 2 r from the reduced eigenproblem, the rest exactly one.
 
-    J: the sample's Jacobian, whose own products say what the factors leave out.
+    A: the operator of that sample alone, whose own products say what the factors leave out.
     """
-    U, V = law.factors(sample)  # n, r
-    active = law.tail[sample] != 0
+    U, V = known.factors(sample)  # n, r
+    active = known.active[sample]
     W = torch.cat([U[active], V[active]], 1)  # a, 2 r
     r = U.shape[1]
     M = torch.zeros(2 * r, 2 * r, dtype=torch.float64, device=U.device)
@@ -222,7 +221,7 @@ def _by_law(law: Law, sample: int, J: Operator) -> tuple[Tensor, Tensor]:
     rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
     factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
     values, bound = _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
-    bound = bound + C * (two_sided_error(J) + law.error(J, sample, U, V))
+    bound = bound + C * (two_sided_error(A) + known.error(A, sample, U, V))
     return values, torch.where(bound.isnan(), torch.inf, bound)  # where the size of the factors is beyond float64
 
 
@@ -252,8 +251,9 @@ def _excess(assembly: float) -> float:
     return max(0.0, assembly - torch.finfo(torch.float64).eps)
 
 
-def _law_is_cheaper(law: Law, sample: int) -> bool:
-    return bool(law.binary[sample]) and bool(2 * law.rank[sample] < LAW_GAIN * law.active[sample])
+def _law_is_cheaper(known: KnownSpectrum, sample: int) -> bool:
+    active = known.active[sample].sum()
+    return bool(known.binary[sample]) and bool(2 * known.rank[sample] < LAW_GAIN * active)
 
 
 def _padded(values: Tensor, size: int) -> Tensor:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.scale import MARGIN, InUnit, scaled, smallest
 
 DENSE_BYTES = 8 * 2**30  # the most that a dense route takes without being asked: matrix, vectors and work space
@@ -241,7 +241,7 @@ def rotate(basis: Tensor, vectors: Tensor) -> Tensor:
 
 def random_block(size: int, width: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """(1, size, width): the same for every sample, and on every device, so that a sample's result is its own."""
-    return torch.randn(1, size, width, dtype=like.dtype, generator=generator, device="cpu").to(like.device)
+    return normal((1, size, width), generator, like.dtype, like.device)
 
 
 class Krylov(ABC):
@@ -252,7 +252,7 @@ class Krylov(ABC):
 
     def __init__(self, operator: Operator, block: int, seed: int) -> None:
         self.block = block
-        self.generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
+        self.generator = random_numbers("probes", seed)
         batch = operator.shape[0]
         self.scale = torch.zeros(batch, dtype=operator.dtype, device=operator.device)  # B: the largest value seen
         self.whole = InUnit.of(operator, *self._probes(operator, seed))
@@ -261,7 +261,7 @@ class Krylov(ABC):
 
     def _probes(self, operator: Operator, seed: int) -> Iterator[Tensor]:
         """Vectors of length near 1 for the products that find the unit, one block per side."""
-        generator = torch.Generator("cpu").manual_seed(seed_of("unit", seed))
+        generator = random_numbers("unit", seed)
         for size in (operator.shape[2], operator.shape[1])[: self.sides]:
             yield random_block(size, BLOCK, generator, self.scale).expand(operator.shape[0], -1, -1) / size**0.5
 

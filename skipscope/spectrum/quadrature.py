@@ -15,7 +15,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
-from skipscope.numerics import seed_of
+from skipscope.numerics import random_numbers, signs
 from skipscope.spectrum.scale import scaled
 
 BEYOND = 1e100  # units: no value is there, and its square is a number
@@ -36,8 +36,7 @@ class Rule:
 
 def random_signs(size: int, probes: int, seed: int) -> Tensor:
     """Random signs, (probes, size), of length 1: of all probes with independent entries those of least variance."""
-    generator = torch.Generator("cpu").manual_seed(seed_of("probes", seed))
-    return (2.0 * torch.randint(0, 2, (probes, size), generator=generator, device="cpu").double() - 1) / math.sqrt(size)
+    return signs((probes, size), random_numbers("probes", seed)).double() / math.sqrt(size)
 
 
 def recurrence_of(A: Operator, start: Tensor, steps: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, int]:

@@ -42,7 +42,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from skipscope.errors import InputError
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.trace import operations
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.graph_trunk import GraphPath, GraphTrunk, GraphUnit
@@ -235,5 +235,4 @@ def _in_place_of(parameter: Tensor, weight: Tensor, name: str) -> nn.Parameter:
 
 def _gaussian(like: Tensor, seed: int, name: str) -> Tensor:
     """Drawn on the CPU in float64: one seed gives the same numbers on every device."""
-    generator = torch.Generator("cpu").manual_seed(seed_of(seed, name))
-    return torch.randn(like.shape, dtype=torch.float64, generator=generator, device="cpu").to(like.device)
+    return normal(like.shape, random_numbers(seed, name), device=like.device)

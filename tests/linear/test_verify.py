@@ -133,7 +133,7 @@ def test_what_cannot_run_in_float64_is_tested_in_its_own_type() -> None:
         return x + torch.tanh(layer(x)) * layer(x).detach()
 
     for function, verdict in ((single, "passed"), (cut, "failed")):
-        J = ss.Jacobian(function, state, again=lambda samples, dtype: None)  # there is no other form of it
+        J = ss.Jacobian(function, state, in_other_form=lambda samples, dtype: None)  # there is no other form of it
         for operator in (J, J.take([0, 2]), J.T, J.double()):
             result = ss.verify(operator)
             assert result.verdict == verdict, str(result)
