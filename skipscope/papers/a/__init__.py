@@ -1,9 +1,26 @@
 """Paper A: how the Jacobians of residual blocks align in training.
 
-theory/    its theorems as code
-networks/  its networks
-studies/   one module per study: settings, what is run, quantities and claims together
-views/     what a report shows of its datasets; figures/ draws them
+    skipscope study list                           # its studies and claims
+    skipscope study run A --preset quick --out DIR
+
+studies/               one module per study: settings, what is run, quantities and claims together
+    alignment          the four properties RA1 to RA4                         A1 to A7
+    counterfactuals    what becomes of them when one thing is changed         A8, A9, A10, A11, A13, A16
+    collapse           does alignment come together with neural collapse?     A12
+    theorem31          aligned Jacobians and the line that states follow      A14
+    theorem33          the optimum of the unconstrained Jacobians model       A15, A17
+theory/                the theorems as code
+networks/              the paper's networks, of types 1 to 3
+subjects.py            what is trained: a type of network on a data set, and how
+emergence.py           what is measured of these networks on their way through the training
+views/, figures/       what a report shows of the datasets
+
+RA1 to RA4 are the paper's four properties. J_i is the Jacobian of the branch of block i, masked by the block's last
+ReLU; s_k, u_k and v_k are its singular values and vectors; C is the number of classes. m_K(J_i; J_j) says how far U_j^T
+J_i V_j is from the diagonal of J_i's K leading singular values; chance is its value after random rotations of the same
+spectra. LSS is the length of a line of unit steps over the distance it covers: 1 if straight. Unless a name says
+otherwise a quantity has one value per seed: the mean over at least 10 training samples, of a trained network with
+skips.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ def spectra_of_networks(bench: Bench, settings: NetworkSettings) -> list[xarray.
         )
         return found.assign_attrs(right_answers=f"{network.right_answers()} of {network.count}")
 
-    tasks = (network.task(measured) for network in measured_networks(bench, settings))
-    return [bench.shared(f"spectra-{task.name}", task.compute, SPECTRA_STUDIES) for task in tasks]
+    networks = measured_networks(bench, settings)
+    tasks = (network.task(measured, f"spectra-{network.key}") for network in networks)
+    return bench.sweep(tasks, studies=SPECTRA_STUDIES)
 
 
 def judged(parts: Sequence[xarray.Dataset]) -> list[xarray.Dataset]:

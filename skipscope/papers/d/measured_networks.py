@@ -104,13 +104,13 @@ class MeasuredNetwork:
         answers = self.model(self.images).argmax(1).cpu()
         return int((answers == self.data.test.labels[chosen].cpu()).sum())
 
-    def describe(self, dataset: xarray.Dataset) -> xarray.Dataset:
-        """With attributes that say what it was measured on."""
-        return dataset.assign_attrs(network=self.title, large=int(self.large and not self.units))
+    def task(self, compute: Callable[[MeasuredNetwork], xarray.Dataset], name: str = "") -> Task:
+        """A dataset of this network, with attributes that say what it was measured on. name: its key by default."""
 
-    def task(self, compute: Callable[[MeasuredNetwork], xarray.Dataset], suffix: str = "") -> Task:
-        """A dataset of this network."""
-        return Task(self.key + suffix, lambda: self.describe(compute(self)))
+        def described() -> xarray.Dataset:
+            return compute(self).assign_attrs(network=self.title, large=int(self.large and not self.units))
+
+        return Task(name or self.key, described)
 
     def _to_model(self, tensor: Tensor) -> Tensor:
         return tensor.to(next(self.model.parameters()).device)

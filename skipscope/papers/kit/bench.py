@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from skipscope.data import Dataset, load, load_or_digits
@@ -38,9 +39,13 @@ class Bench:
         made_by = ", ".join(studies or [self.study])
         return self.run.part(name, lambda: compute().assign_attrs(study=made_by))
 
-    def sweep(self, tasks: Iterable[Task], what: str = "") -> list[xarray.Dataset]:
-        """Parts of this study, one per task, in their order. what: that is done, for the progress."""
-        return swept(tasks, self.part, self.steps(what) if what else None)
+    def sweep(self, tasks: Iterable[Task], what: str = "", studies: Sequence[str] = ()) -> list[xarray.Dataset]:
+        """Parts of this study, one per task, in their order. what: that is done, for the progress.
+
+        studies: where several share the datasets, as `shared` does.
+        """
+        part = partial(self.shared, studies=studies) if studies else self.part
+        return swept(tasks, part, self.steps(what) if what else None)
 
     def data(self, spec: str) -> Dataset:
         """A data set; the embedded digits where it is not found, up to the preset `quick`, and the run says so."""

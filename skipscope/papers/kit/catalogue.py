@@ -1,4 +1,4 @@
-"""All studies and claims of the installed papers, by their names."""
+"""Studies and claims of the installed papers, by their names. Those of a paper are imported when they are asked for."""
 
 from __future__ import annotations
 
@@ -10,45 +10,58 @@ from skipscope.errors import SkipscopeError
 from skipscope.papers.kit.claims import Claim
 from skipscope.papers.kit.names import ids_named, split
 from skipscope.papers.kit.study import Study
-from skipscope.registration import Paper, papers
+from skipscope.registration import papers
 
 
-@cache
 def studies() -> tuple[Study, ...]:
     """Paper after paper, each in its own order, in which they are run."""
-    return tuple(_loaded(paper, name) for paper in papers() for name in paper.studies)
+    return tuple(study for paper in papers() for study in studies_of(paper.letter))
 
 
-def _loaded(paper: Paper, name: str) -> Study:
-    study = import_module(f"{paper.package}.studies.{name}").STUDY
-    if study.paper != paper or study.name != name:
-        raise SkipscopeError(f"{paper.package}.studies.{name} has the study {study.id}, not {paper.letter}.{name}")
-    return study
+def claims() -> tuple[Claim, ...]:
+    """Paper after paper, by number."""
+    return tuple(claim for letter in sorted(paper.letter for paper in papers()) for claim in claims_of_paper(letter))
 
 
 @cache
-def claims() -> tuple[Claim, ...]:
-    """Paper after paper, by number."""
-    found = [claim for study in studies() for claim in study.claims]
-    doubled = {claim.id for claim in found if [other.id for other in found].count(claim.id) > 1}
+def studies_of(letter: str) -> tuple[Study, ...]:
+    """Of one paper."""
+    (paper,) = [paper for paper in papers() if paper.letter == letter]
+    found = []
+    for name in paper.studies:
+        study = import_module(f"{paper.package}.studies.{name}").STUDY
+        if study.paper != paper or study.name != name:
+            raise SkipscopeError(f"{paper.package}.studies.{name} has the study {study.id}, not {letter}.{name}")
+        found.append(study)
+    return tuple(found)
+
+
+@cache
+def claims_of_paper(letter: str) -> tuple[Claim, ...]:
+    """Of one paper, by number; each is decided by one study."""
+    found = [claim for study in studies_of(letter) for claim in study.claims]
+    ids = [claim.id for claim in found]
+    doubled = sorted({id for id in ids if ids.count(id) > 1})
     if doubled:
-        raise SkipscopeError(f"claims that several studies decide: {', '.join(sorted(doubled))}")
-    return tuple(sorted(found, key=lambda claim: (claim.id[0], claim.number)))
+        raise SkipscopeError(f"claims that several studies decide, or one study twice: {', '.join(doubled)}")
+    return tuple(sorted(found, key=lambda claim: claim.number))
 
 
 def study_of(claim: Claim) -> Study:
     """The study that decides a claim."""
-    return next(study for study in studies() if claim in study.claims)
+    return next(study for study in studies_of(claim.letter) if claim in study.claims)
 
 
 def find(names: str) -> tuple[Study, ...]:
     """The study of an id, all studies of the paper with a letter, or several of these with commas between them."""
     chosen = {id for name in split(names) for id in ids_named(name)}
-    return tuple(study for study in studies() if study.id in chosen)
+    letters = [paper.letter for paper in papers() if any(id.startswith(f"{paper.letter}.") for id in chosen)]
+    return tuple(study for letter in letters for study in studies_of(letter) if study.id in chosen)
 
 
 def claims_of(names: str, chosen: Sequence[Study]) -> tuple[Claim, ...]:
     """The claims that a run of `names` speaks about: of a paper all of them, of a study its own."""
-    letters = {name.upper() for name in split(names)}
+    whole = {name.upper() for name in split(names)}  # letters, among others
     own = [claim for study in chosen for claim in study.claims]
-    return tuple(claim for claim in claims() if claim.id[0] in letters or claim in own)
+    letters = sorted({study.paper.letter for study in chosen})
+    return tuple(claim for letter in letters for claim in claims_of_paper(letter) if letter in whole or claim in own)

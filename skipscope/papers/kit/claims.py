@@ -42,6 +42,11 @@ class Claim:
             raise ValueError(f"{self.id}: at least one seed, not {self.seeds}")
 
     @property
+    def letter(self) -> str:
+        """Of its paper."""
+        return self.id[0]
+
+    @property
     def number(self) -> int:
         return int(self.id[1:])
 

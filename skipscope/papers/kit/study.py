@@ -42,7 +42,7 @@ class Study:
         if self.name not in self.paper.studies:
             raise ValueError(f"paper {self.paper.letter} lists no study '{self.name}'; add it to its `studies`")
         for claim in self.claims:
-            if not claim.id.startswith(self.paper.letter):
+            if claim.letter != self.paper.letter:
                 raise ValueError(f"{self.id}: {claim.id} is no claim of paper {self.paper.letter}")
 
     @property

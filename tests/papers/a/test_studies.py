@@ -1,9 +1,9 @@
-"""The studies of paper A that train: cases and their samples, what is decided from known numbers, and whole runs at
+"""The studies of paper A that train: subjects and their samples, what is decided from known numbers, and whole runs at
 their smallest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,33 @@ import xarray
 from skipscope.cli import completion
 from skipscope.errors import InputError
 from skipscope.models import names
-from skipscope.papers.a import cases as networks
-from skipscope.papers.a.cases import QUANTITIES, Training, _samples, case
-from skipscope.papers.a.claims import CLAIMS
+from skipscope.papers.a.emergence import ALL_PAIRS, ENERGY, LSS, VARIABLES, emergence, portraits, traced
 from skipscope.papers.a.networks.names import NAMES as TYPES
 from skipscope.papers.a.studies import alignment, collapse, counterfactuals
+from skipscope.papers.a.studies.alignment import A1, A2, A3, A4, A5, A6, A7, AlignmentSettings
 from skipscope.papers.a.studies.alignment import STUDY as ALIGNMENT
-from skipscope.papers.a.studies.alignment import AlignmentSettings
+from skipscope.papers.a.studies.collapse import A12
 from skipscope.papers.a.studies.collapse import STUDY as COLLAPSE
-from skipscope.papers.a.studies.counterfactuals import CHANGES, DECIDED, CounterfactualSettings, holds
+from skipscope.papers.a.studies.counterfactuals import (
+    A8,
+    A9,
+    A10,
+    A11,
+    A13,
+    A16,
+    CHANGES,
+    EVIDENCE_OF,
+    CounterfactualSettings,
+    holds,
+)
 from skipscope.papers.a.studies.counterfactuals import STUDY as COUNTERFACTUALS
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.claims import Decision
-from skipscope.papers.kit.study import Study
+from skipscope.papers.a.subjects import TrainingSettings, subject
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs import RunFolder, load_run
+from skipscope.runs.decisions import Decision
 from skipscope.training import networks as trainings
 
-CLAIMED = {claim.id: claim for claim in CLAIMS}
+STUDY_OF = {claim: study for study in (ALIGNMENT, COLLAPSE, COUNTERFACTUALS) for claim in study.claims}
 RANDOM = {
     "line_shape": 3.3,
     "step_variation": 1.07,
@@ -70,7 +80,7 @@ ALIGNED = {
 
 
 def fake(seeds: int = 3, start: dict[str, float] | None = None, **end: float | list[float]) -> xarray.Dataset:
-    """Two epochs: of random networks and of aligned ones, unless it says otherwise; one number, or one a seed."""
+    """Two epochs: of random networks and of aligned ones, unless it says otherwise; one number, or one per seed."""
     rows = {
         name: numpy.stack(
             [numpy.broadcast_to(value, seeds) for value in ((RANDOM | (start or {}))[name], (ALIGNED | end)[name])], 1
@@ -84,116 +94,128 @@ def fake(seeds: int = 3, start: dict[str, float] | None = None, **end: float | l
     )
 
 
-def decided(name: str, evidence: dict[str, dict[str, Any]], preset: str = "full") -> Decision:
-    return CLAIMED[name].decide(evidence[name], preset)
+def decided(claim: Claim, evidence: Evidence, preset: str = "full") -> Decision:
+    return STUDY_OF[claim].decide(claim, evidence[claim], preset)
+
+
+def require_all_quantities(found: Evidence) -> None:
+    """Every quantity that criteria and controls refer to."""
+    for claim, measured in found.items():
+        assert {criterion.quantity for criterion in (*claim.criteria, *claim.controls)} <= set(measured)
+
+
+def called(name: str, measured: Mapping[Quantity, Any]) -> Any:
+    """The value of a quantity that is reported for a subject alone."""
+    (value,) = [value for quantity, value in measured.items() if quantity.name == name]
+    return value
 
 
 # -- residual alignment
 
 BAD = {
-    "A1": {"line_shape": 1.4},
-    "A2": {"step_variation": 0.4},
-    "A3": {"over_chance_adjacent": 0.8},
-    "A4": {"swapped": 0.7},
-    "A5": {"gap": 0.3},
-    "A7": {"slope": 0.1},
+    A1: {"line_shape": 1.4},
+    A2: {"step_variation": 0.4},
+    A3: {"over_chance_adjacent": 0.8},
+    A4: {"swapped": 0.7},
+    A5: {"gap": 0.3},
+    A7: {"slope": 0.1},
 }
-NO_CONTROL = {"A1": {"line_shape": 1.1}, "A3": {"over_chance_all": 0.8}, "A5": {"energy": 0.95}}
+NO_CONTROL = {A1: {"line_shape": 1.1}, A3: {"over_chance_all": 0.8}, A5: {"energy": 0.95}}
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_aligned_networks_pass_and_others_do_not(name: str) -> None:
-    good, bad = ({"type1-mnist": fake(**changes)} for changes in ({}, BAD[name]))
-    assert decided(name, alignment.evidence(good), "quick").verdict == "reproduced"
-    assert decided(name, alignment.evidence(bad), "quick").verdict == "not reproduced"
-    others = [other for other in BAD if other != name]
+@pytest.mark.parametrize("claim", BAD, ids=lambda claim: claim.id)
+def test_aligned_networks_pass_and_others_do_not(claim: Claim) -> None:
+    good, bad = ({"type1-mnist": fake(**changes)} for changes in ({}, BAD[claim]))
+    assert decided(claim, alignment.evidence(good), "quick").verdict == "reproduced"
+    assert decided(claim, alignment.evidence(bad), "quick").verdict == "not reproduced"
+    others = [other for other in BAD if other != claim]
     assert [decided(other, alignment.evidence(bad)).verdict for other in others] == ["reproduced"] * len(others)
 
 
-@pytest.mark.parametrize("name", NO_CONTROL)
-def test_networks_that_were_aligned_before_training_say_nothing(name: str) -> None:
-    found = alignment.evidence({"type1-mnist": fake(start=NO_CONTROL[name])})
-    assert decided(name, found).verdict == "inconclusive"
+@pytest.mark.parametrize("claim", NO_CONTROL, ids=lambda claim: claim.id)
+def test_networks_that_were_aligned_before_training_say_nothing(claim: Claim) -> None:
+    found = alignment.evidence({"type1-mnist": fake(start=NO_CONTROL[claim])})
+    assert decided(claim, found).verdict == "inconclusive"
 
 
 def test_the_rank_of_narrow_networks_says_nothing() -> None:
     found = alignment.evidence({"type1-mnist": fake().assign_attrs(width=32)})
-    assert found["A5"]["width / C"] == [3.2]
-    assert decided("A5", found).verdict == "inconclusive"
+    assert found[A5][alignment.RELATIVE_WIDTH] == [3.2]
+    assert decided(A5, found).verdict == "inconclusive"
 
 
 def test_left_and_right_vectors_come_with_intervals_over_networks() -> None:
-    found = alignment.evidence({"type1-mnist": fake(swapped=[0.4, 0.5, 0.6], u1v1=0.9)})["A4"]
-    low, high = found["95 % interval of the mean m_K(VJU)"]
+    found = alignment.evidence({"type1-mnist": fake(swapped=[0.4, 0.5, 0.6], u1v1=0.9)})[A4]
+    swapped, left_on_right = alignment.INTERVALS.values()
+    low, high = found[swapped]
     assert (low, high) == pytest.approx((0.5 - 0.2484, 0.5 + 0.2484), abs=1e-4)  # t of 2 degrees: 4.3027
-    assert found["95 % interval of the mean u_1 . v_1"] == pytest.approx([0.9, 0.9])
-    assert "95 % interval of the mean m_K(VJU)" not in alignment.evidence({"type1-mnist": fake(1)})["A4"]
+    assert found[left_on_right] == pytest.approx([0.9, 0.9])
+    assert swapped not in alignment.evidence({"type1-mnist": fake(1)})[A4]
 
 
 def test_deciding_subjects_decide_and_the_others_stand_beside_them() -> None:
     subjects = {"type1-mnist": fake(), "type2-digits": fake(2, line_shape=2.0, energy=0.8, gap=0.4)}
     found = alignment.evidence(subjects, ("type1-mnist",))
-    assert decided("A1", found).verdict == "reproduced"
-    assert (found["A1"]["seeds"], found["A1"]["networks"]) == (3, "type1-mnist (mnist)")
-    assert found["A1"]["LSS, type2-digits"] == [2.0, 2.0]
+    assert decided(A1, found).verdict == "reproduced"
+    assert (found[A1][SEEDS], found[A1][alignment.NETWORKS]) == (3, "type1-mnist (mnist)")
+    assert called("LSS, type2-digits", found[A1]) == [2.0, 2.0]
     everything = alignment.evidence(subjects)
-    assert everything["A1"]["LSS"] == [1.05] * 3 + [2.0] * 2
-    assert everything["A1"]["seeds"] == 2  # the fewest of a subject: networks on other data are no repetitions
-    assert decided("A1", everything).verdict != "reproduced"
-    beside = alignment.evidence({"type1-mnist": fake(), "type1-mnist-preactivation": fake(line_shape=3.0)})["A1"]
-    assert (beside["LSS"], beside["LSS, type1-mnist-preactivation"]) == ([1.05] * 3, [3.0] * 3)
+    assert everything[A1][LSS] == [1.05] * 3 + [2.0] * 2
+    assert everything[A1][SEEDS] == 2  # the fewest of a subject: networks on other data are no repetitions
+    assert decided(A1, everything).verdict != "reproduced"
+    beside = alignment.evidence({"type1-mnist": fake(), "type1-mnist-preactivation": fake(line_shape=3.0)})[A1]
+    assert (beside[LSS], called("LSS, type1-mnist-preactivation", beside)) == ([1.05] * 3, [3.0] * 3)
     for of_both in (found, everything):  # of fully connected and of convolutional networks
-        assert of_both["A5"]["energy in the first C"] == [0.999] * 3
-        assert (of_both["A6"]["seeds"], of_both["A6"]["energy in the first C"]) == (2, [0.8, 0.8])
-        assert decided("A6", of_both).verdict == "inconclusive"
+        assert of_both[A5][ENERGY] == [0.999] * 3
+        assert (of_both[A6][SEEDS], of_both[A6][ENERGY]) == (2, [0.8, 0.8])
+        assert decided(A6, of_both).verdict == "inconclusive"
 
 
 def test_a_diverged_network_leaves_it_open() -> None:
     found = alignment.evidence({"type1-mnist": fake(line_shape=[1.05, 1.05, numpy.nan])})
-    decision = decided("A1", found)
+    decision = decided(A1, found)
     assert decision.verdict == "inconclusive"
     assert "1 of 3 members are not a number" in decision.reason
 
 
 def test_claims_name_what_is_measured() -> None:
     found = alignment.evidence({"type1-mnist": fake(), "type2-digits": fake()})
-    for name, evidence in found.items():
-        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-        assert asked <= set(evidence)
-    assert set(QUANTITIES.values()) <= set(RANDOM)
+    assert set(found) == set(ALIGNMENT.claims)
+    require_all_quantities(found)
+    assert set(VARIABLES.values()) <= set(RANDOM)
 
 
 # -- one thing changed
 
 
-class Cases:
-    """Stands in for what is trained and measured: answers by the title of a case, and keeps what was asked."""
+class Answers:
+    """Stands in for what is trained and measured: answers by the title of a subject, and keeps what was asked."""
 
     def __init__(self, settings: CounterfactualSettings, **answers: xarray.Dataset) -> None:
         self.settings, self.answers = settings, answers
-        self.asked: list[tuple[Training, dict[str, Any]]] = []
+        self.asked: list[tuple[TrainingSettings, dict[str, Any]]] = []
 
-    def __call__(self, training: Training | None = None, **differs: Any) -> xarray.Dataset:
+    def __call__(self, training: TrainingSettings | None = None, **differs: Any) -> xarray.Dataset:
         self.asked.append((training or self.settings, differs))
         words = str(differs.get("title", "base")).split(",")[0]
         return self.answers[words.replace(" ", "_")]
 
 
-def changed(change: str, settings: CounterfactualSettings | None = None, **answers: Any) -> dict[str, dict[str, Any]]:
+def changed(change: str, settings: CounterfactualSettings | None = None, **answers: Any) -> Evidence:
     settings = settings or CounterfactualSettings()
-    return DECIDED[change](Cases(settings, **answers), settings)
+    return EVIDENCE_OF[change](Answers(settings, **answers), settings)
 
 
 def test_weight_decay() -> None:
     found = changed("decay", base=fake(), without_weight_decay=fake(line_shape=4.2))
-    assert decided("A16", found, "quick").verdict == "reproduced"
+    assert decided(A16, found, "quick").verdict == "reproduced"
     found = changed("decay", base=fake(), without_weight_decay=fake(line_shape=1.1))
-    assert decided("A16", found, "quick").verdict == "not reproduced"
+    assert decided(A16, found, "quick").verdict == "not reproduced"
     found = changed("decay", base=fake(line_shape=2.0), without_weight_decay=fake(line_shape=4.2))
-    assert decided("A16", found, "quick").verdict == "inconclusive"
+    assert decided(A16, found, "quick").verdict == "inconclusive"
 
 
-def of_classes(large: Callable[[int], float], seeds: int = 1) -> dict[str, dict[str, Any]]:
+def of_classes(large: Callable[[int], float], seeds: int = 1) -> Evidence:
     settings = CounterfactualSettings(classes=(2, 3, 5, 7), class_networks=seeds)
     answers = {f"{count}_classes": fake(seeds, large=large(count)) for count in settings.classes}
     return changed("classes", settings, base=fake(3, large=[large(10), 99, 99]), **answers)
@@ -201,91 +223,91 @@ def of_classes(large: Callable[[int], float], seeds: int = 1) -> dict[str, dict[
 
 def test_large_singular_values_follow_the_classes() -> None:
     found = of_classes(lambda count: count - 0.5)
-    assert found["A9"]["C"] == [2, 3, 5, 7, 10]
-    assert found["A9"]["Spearman of large singular values and C"] == pytest.approx([1])
-    assert found["A9"]["large singular values / C, largest"] == pytest.approx([0.95])
-    assert decided("A9", found, "quick").verdict == "reproduced"
+    assert found[A9][counterfactuals.CLASSES] == [2, 3, 5, 7, 10]
+    assert found[A9][counterfactuals.RANK_TREND] == pytest.approx([1])
+    assert found[A9][counterfactuals.LARGEST_RANK] == pytest.approx([0.95])
+    assert decided(A9, found, "quick").verdict == "reproduced"
     found = of_classes(lambda count: 20.0 - count)
-    assert found["A9"]["Spearman of large singular values and C"] == pytest.approx([-1])
-    assert decided("A9", found, "quick").verdict == "not reproduced"
+    assert found[A9][counterfactuals.RANK_TREND] == pytest.approx([-1])
+    assert decided(A9, found, "quick").verdict == "not reproduced"
     found = of_classes(lambda count: count + 1.0)
-    assert found["A9"]["large singular values / C, largest"] == pytest.approx([1.5])
-    assert decided("A9", found, "quick").verdict == "not reproduced"
+    assert found[A9][counterfactuals.LARGEST_RANK] == pytest.approx([1.5])
+    assert decided(A9, found, "quick").verdict == "not reproduced"
 
 
 def test_a_size_holds_if_two_thirds_of_its_seeds_do() -> None:
     settings = CounterfactualSettings(widths=(32, 64), depths=(8,))
     some, most = fake(line_shape=[1.05, 3.0, 3.0]), fake(line_shape=[1.05, 1.05, 3.0])
     found = changed("sizes", settings, **{"8_blocks_of_width_32": most, "8_blocks_of_width_64": fake()})
-    assert found["A10"]["sizes"] == "32 x 8, 64 x 8"
-    assert found["A10"]["A1 holds at this depth and width"] == [1.0, 1.0]
-    assert decided("A10", found).verdict == "reproduced"
+    assert found[A10][counterfactuals.SIZES] == "32 x 8, 64 x 8"
+    assert found[A10][counterfactuals.HOLDS_AT_SIZE[A1]] == [1.0, 1.0]
+    assert decided(A10, found).verdict == "reproduced"
     found = changed("sizes", settings, **{"8_blocks_of_width_32": some, "8_blocks_of_width_64": fake()})
-    assert found["A10"]["A1 holds at this depth and width"] == [0.0, 1.0]
-    assert decided("A10", found).verdict == "not reproduced"
-    assert decided("A10", found, "quick").verdict == "inconclusive"
+    assert found[A10][counterfactuals.HOLDS_AT_SIZE[A1]] == [0.0, 1.0]
+    assert decided(A10, found).verdict == "not reproduced"
+    assert decided(A10, found, "quick").verdict == "inconclusive"
 
 
 ABSENT = {"over_chance_all": 1.0, "energy": 0.6, "r_squared": 0.2}
 
 
-def of_skips(with_skips: xarray.Dataset, without: xarray.Dataset) -> dict[str, dict[str, Any]]:
+def of_skips(with_skips: xarray.Dataset, without: xarray.Dataset) -> Evidence:
     answers = {"with_skips": with_skips, "without_skips": without}
     return changed("skips", **answers)
 
 
 def test_alignment_goes_away_without_skips() -> None:
     found = of_skips(fake(), fake(**ABSENT))
-    assert decided("A8", found).verdict == "reproduced"
-    assert decided("A8", found, "quick").verdict == "inconclusive"
-    assert decided("A8", of_skips(fake(), fake())).verdict == "not reproduced"
-    assert decided("A8", of_skips(fake(), fake(energy=0.6, r_squared=0.2))).verdict == "not reproduced"
+    assert decided(A8, found).verdict == "reproduced"
+    assert decided(A8, found, "quick").verdict == "inconclusive"
+    assert decided(A8, of_skips(fake(), fake())).verdict == "not reproduced"
+    assert decided(A8, of_skips(fake(), fake(energy=0.6, r_squared=0.2))).verdict == "not reproduced"
     found = of_skips(fake(), fake(start={"line_shape": 12.0}, line_shape=6.0))
-    assert found["A8"]["LSS without skips, over its own at initialisation"] == pytest.approx([0.5] * 3)
+    assert found[A8][counterfactuals.LSS_OF_SKIPS["without"]] == pytest.approx([0.5] * 3)
 
 
 def test_skips_say_nothing_where_networks_with_them_do_not_align_or_train() -> None:
-    assert decided("A8", of_skips(fake(**ABSENT), fake(**ABSENT))).verdict == "inconclusive"
-    assert decided("A8", of_skips(fake(), fake(**ABSENT, train_accuracy=0.8))).verdict == "inconclusive"
+    assert decided(A8, of_skips(fake(**ABSENT), fake(**ABSENT))).verdict == "inconclusive"
+    assert decided(A8, of_skips(fake(), fake(**ABSENT, train_accuracy=0.8))).verdict == "inconclusive"
 
 
 def test_networks_with_and_without_skips_are_trained_alike() -> None:
     settings = CounterfactualSettings(long_rate=0.01, long_epochs=7, long_clip=0.5)
-    cases = Cases(settings, with_skips=fake(), without_skips=fake())
-    DECIDED["skips"](cases, settings)
-    (one, first), (other, second) = cases.asked
+    answers = Answers(settings, with_skips=fake(), without_skips=fake())
+    EVIDENCE_OF["skips"](answers, settings)
+    (one, first), (other, second) = answers.asked
     assert one == other == replace(settings, rate=0.01, epochs=7, clip=0.5)
     assert (first.get("options"), second["options"]) == (None, "-noskips")
 
 
 def test_random_labels() -> None:
     found = changed("labels", base=fake(), random_labels=fake(over_chance_all=0.9, line_shape=1.2))
-    assert found["A13"]["1 - m_K / chance, random / true labels"] == pytest.approx([0.2] * 3)
-    assert found["A13"]["LSS - 1, random / true labels"] == pytest.approx([4] * 3)
-    assert decided("A13", found).verdict == "reproduced"
-    assert decided("A13", changed("labels", base=fake(), random_labels=fake())).verdict == "not reproduced"
+    assert found[A13][counterfactuals.COUPLING_OF_LABELS] == pytest.approx([0.2] * 3)
+    assert found[A13][counterfactuals.LSS_OF_LABELS] == pytest.approx([4] * 3)
+    assert decided(A13, found).verdict == "reproduced"
+    assert decided(A13, changed("labels", base=fake(), random_labels=fake())).verdict == "not reproduced"
     untrained = fake(over_chance_all=0.9, line_shape=1.2, train_accuracy=0.5)
-    assert decided("A13", changed("labels", base=fake(), random_labels=untrained)).verdict == "inconclusive"
+    assert decided(A13, changed("labels", base=fake(), random_labels=untrained)).verdict == "inconclusive"
 
 
 def test_stochastic_depth_is_reported_with_an_interval() -> None:
     base, some, many = fake(), fake(line_shape=[1.15, 1.25, 1.35]), fake(over_chance_all=0.4)
-    cases = Cases(CounterfactualSettings(), base=base, stochastic_depth=some)
-    found = DECIDED["drop"](cases, CounterfactualSettings())["A11"]
-    assert [differs.get("options") for _, differs in cases.asked] == [None, "-drop20", "-drop50"]
-    assert found["change of LSS, 20 % dropped"] == pytest.approx([0.1, 0.2, 0.3])
-    low, high = found["95 % interval of its mean, LSS, 20 %"]
+    answers = Answers(CounterfactualSettings(), base=base, stochastic_depth=some)
+    found = EVIDENCE_OF["drop"](answers, CounterfactualSettings())[A11]
+    assert [differs.get("options") for _, differs in answers.asked] == [None, "-drop20", "-drop50"]
+    assert found[counterfactuals.DROP_CHANGE[LSS, 20]] == pytest.approx([0.1, 0.2, 0.3])
+    low, high = found[counterfactuals.DROP_INTERVAL[LSS, 20]]
     assert (low + high) / 2 == pytest.approx(0.2)
     assert high - low == pytest.approx(2 * 4.302653 * 0.1 / 3**0.5)  # t of two degrees of freedom
-    one = changed("drop", base=fake(1), stochastic_depth=many.isel(seed=[0]))["A11"]
-    assert one["change of m_K all pairs / chance, 50 % dropped"] == pytest.approx([-0.1])
-    assert not any("interval" in key for key in one)
+    one = changed("drop", base=fake(1), stochastic_depth=many.isel(seed=[0]))[A11]
+    assert one[counterfactuals.DROP_CHANGE[ALL_PAIRS, 50]] == pytest.approx([-0.1])
+    assert not any("interval" in quantity.name for quantity in one)
 
 
 def test_a_claim_holds_seed_by_seed() -> None:
-    assert holds("A1", fake(line_shape=[1.0, 1.15, 1.2])) == [1, 1, 0]
-    assert holds("A5", fake(energy=[0.999, 0.9, 0.999], gap=[0.01, 0.01, 0.2])) == [1, 0, 0]
-    assert holds("A7", fake(r_squared=[0.98, 0.98, numpy.nan], slope=[1.0, 2.5, 1.0])) == [1, 0, 0]
+    assert holds(A1, fake(line_shape=[1.0, 1.15, 1.2])) == [1, 1, 0]
+    assert holds(A5, fake(energy=[0.999, 0.9, 0.999], gap=[0.01, 0.01, 0.2])) == [1, 0, 0]
+    assert holds(A7, fake(r_squared=[0.98, 0.98, numpy.nan], slope=[1.0, 2.5, 1.0])) == [1, 0, 0]
 
 
 # -- neural collapse
@@ -304,73 +326,73 @@ def coupled(values: list[float], seeds: int = 3) -> xarray.Dataset:
 
 def test_collapse_comes_with_alignment() -> None:
     found = collapse.evidence(coupled([0.9, 0.8, 0.7, 0.6]), dict.fromkeys(range(3), along([4, 2, 3, 1])))
-    assert found["A12"]["Spearman of NC1 and m_K over epochs"] == pytest.approx([0.8] * 3)
-    assert found["A12"]["NC1, last / first epoch"] == pytest.approx([0.25] * 3)
-    assert found["A12"]["m_K, last / first epoch"] == pytest.approx([2 / 3] * 3)
-    assert decided("A12", found, "quick").verdict == "reproduced"
+    assert found[A12][collapse.SPEARMAN] == pytest.approx([0.8] * 3)
+    assert found[A12][collapse.NC1] == pytest.approx([0.25] * 3)
+    assert found[A12][collapse.COUPLING] == pytest.approx([2 / 3] * 3)
+    assert decided(A12, found, "quick").verdict == "reproduced"
     for nc1, m in (([1, 2, 3, 4], [0.9, 0.8, 0.7, 0.6]), ([4, 3, 2, 1], [0.9, 0.6, 0.7, 0.95])):
         found = collapse.evidence(coupled(m), dict.fromkeys(range(3), along(nc1)))
-        assert decided("A12", found, "quick").verdict == "not reproduced"
+        assert decided(A12, found, "quick").verdict == "not reproduced"
 
 
-# -- cases
+# -- subjects
 
-TINY = Training(width=50, channels=4, blocks=2, samples=100, networks=2, epochs=10, batch=50, images=2)
+TINY = TrainingSettings(width=50, channels=4, blocks=2, samples=100, networks=2, epochs=10, batch=50, images=2)
 
 
 @pytest.fixture(name="bench")
 def _bench(tmp_path: Path) -> Bench:
-    return Bench("alignment", RunFolder(tmp_path / "run", "study A"), preset="smoke", seed=1, device="cpu")
+    return Bench("A.alignment", RunFolder(tmp_path / "run", "study A"), preset="smoke", seed=1, device="cpu")
 
 
-def test_a_case_says_what_it_is(bench: Bench) -> None:
-    of = case(bench, TINY, "type1-digits")
+def test_a_subject_says_what_it_is(bench: Bench) -> None:
+    of = subject(bench, TINY, "type1-digits")
     assert (of.model, of.title, of.seeds) == (
         "type1-digits-w50-b2",
         "type1 on digits, 100 samples",
         tuple(bench.seeds(2)),
     )
-    assert of.epochs == (0, 1, 2, 4, 7, 10)
+    assert of.looks == (0, 1, 2, 4, 7, 10)
     assert len(of.data.train) == 100
-    assert case(bench, TINY, "type2-digits").model == "type2-digits-w4-b2"
-    form = case(bench, replace(TINY, clip=0.5), "type1-digits-preactivation")
+    assert subject(bench, TINY, "type2-digits").model == "type2-digits-w4-b2"
+    form = subject(bench, replace(TINY, clip=0.5), "type1-digits-preactivation")
     assert (form.model, form.title) == (of.model + "-preactivation", "type1 with pre-activation on digits, 100 samples")
-    assert form.settings.clip == 0.5
-    few = case(bench, TINY, "type1-digits", classes=3, seeds=1, options="-noskips", title="3 classes")
+    assert form.training.clip == 0.5
+    few = subject(bench, TINY, "type1-digits", classes=3, seeds=1, options="-noskips", title="3 classes")
     assert (few.model, few.title, len(few.data.train)) == ("type1-digits-w50-b2-c3-noskips", "3 classes", 100)
-    assert len(case(bench, replace(TINY, samples=None), "type1-digits").data.train) > 1000
-    shuffled = case(bench, TINY, "type1-digits", random_labels=True)
+    assert len(subject(bench, replace(TINY, samples=None), "type1-digits").data.train) > 1000
+    shuffled = subject(bench, TINY, "type1-digits", random_labels=True)
     assert not torch.equal(shuffled.data.train.labels, of.data.train.labels)
 
 
-def test_cases_that_differ_have_datasets_of_their_own(bench: Bench) -> None:
+def test_subjects_that_differ_have_datasets_of_their_own(bench: Bench) -> None:
     ways = [
-        case(bench, TINY, "type1-digits"),
-        case(bench, replace(TINY, weight_decay=0.0), "type1-digits"),
-        case(bench, replace(TINY, looks=(0.0, 1.0)), "type1-digits"),
-        case(bench, TINY, "type1-digits", random_labels=True),
-        case(bench, TINY, "type1-digits", options="-drop20"),
+        subject(bench, TINY, "type1-digits"),
+        subject(bench, replace(TINY, weight_decay=0.0), "type1-digits"),
+        subject(bench, replace(TINY, looks=(0.0, 1.0)), "type1-digits"),
+        subject(bench, TINY, "type1-digits", random_labels=True),
+        subject(bench, TINY, "type1-digits", options="-drop20"),
     ]
     keys = [of.key("cpu") for of in ways]
     assert len(set(keys)) == len(keys)
-    assert keys[0] == case(bench, TINY, "type1-digits", title="by another name").key("cpu")
+    assert keys[0] == subject(bench, TINY, "type1-digits", title="by another name").key("cpu")
 
 
-@pytest.mark.parametrize("subject", ["type4-digits", "resnet8-digits", "type1", "type1-", ""])
-def test_bad_subjects_are_named(bench: Bench, subject: str) -> None:
-    with pytest.raises(InputError, match=f"'{subject}': expected one of type1, type2, type3 and a data set"):
-        case(bench, TINY, subject)
+@pytest.mark.parametrize("text", ["type4-digits", "resnet8-digits", "type1", "type1-", ""])
+def test_bad_subjects_are_named(bench: Bench, text: str) -> None:
+    with pytest.raises(InputError, match=f"'{text}': expected one of type1, type2, type3 and a data set"):
+        subject(bench, TINY, text)
 
 
 def test_unknown_data_are_named(bench: Bench) -> None:
     with pytest.raises(InputError, match="nowhere"):
-        case(bench, TINY, "type1-nowhere")
+        subject(bench, TINY, "type1-nowhere")
 
 
 def test_digits_stand_in_for_mnist(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SKIPSCOPE_DATA", str(tmp_path / "nothing"))
     with bench.run:
-        of = case(bench, TINY, "type1-mnist")
+        of = subject(bench, TINY, "type1-mnist")
     assert of.model == "type1-digits-w50-b2"
     assert of.data.stands_in_for == "mnist"
     assert "digits stand in" in load_run(bench.run.path).record["notes"][0]
@@ -384,44 +406,46 @@ def test_digits_stand_in_for_mnist(bench: Bench, monkeypatch: pytest.MonkeyPatch
         ({"images": -1}, "images: expected at least 1, got -1"),
         ({"samples": -5}, "samples: expected at least 1, got -5"),
         ({"samples": 0}, "samples: expected at least 1, got 0"),
-        ({"looks": ()}, "looks: expected shares of the training, 0 and 1 among them"),
-        ({"looks": (0.5, 1.0)}, r"0 and 1 among them, got \(0.5, 1.0\)"),
-        ({"looks": (0.0, 1.0, 1.5)}, "shares of the training"),
+        ({"looks": ()}, "looks: expected 0.0, 1.0 among them, got none"),
+        ({"looks": (0.5, 1.0)}, "looks: expected 0.0, 1.0 among them, got 0.5, 1.0"),
+        ({"looks": (0.0, 1.0, 1.5)}, "looks: expected each from 0 to 1, got 0.0, 1.0, 1.5"),
+        ({"decay_budget": -1.0}, "decay_budget: expected at least 0, got -1.0"),
+        ({"decay_budget": numpy.nan}, "decay_budget: expected at least 0, got nan"),
         ({"epochs": 0}, "epochs"),
         ({"rate": -1.0}, "rate"),
     ],
 )
 def test_bad_settings_are_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        replace(Training(), **change)
+        replace(TrainingSettings(), **change)
 
 
 def test_bad_choices_are_named() -> None:
-    with pytest.raises(InputError, match="subjects: expected at least one"):
+    with pytest.raises(InputError, match="subjects: expected at least one value, got none"):
         AlignmentSettings(subjects=())
-    with pytest.raises(InputError, match=r"changes: expected some of decay, .*, got weather"):
+    with pytest.raises(InputError, match=r"changes: expected some of decay, .*, got decay, weather"):
         CounterfactualSettings(changes=("decay", "weather"))
     with pytest.raises(InputError, match="got none"):
         CounterfactualSettings(changes=())
-    with pytest.raises(InputError, match="classes, class_networks, widths and depths of at least 1"):
+    with pytest.raises(InputError, match="depths: expected each at least 1, got 0"):
         CounterfactualSettings(depths=(0,))
 
 
 @pytest.mark.parametrize(("count", "each"), [(10, [1] * 10), (20, [2] * 10), (40, [4] * 10), (500, [10] * 10)])
 def test_samples_are_taken_equally_from_all_classes(bench: Bench, count: int, each: list[int]) -> None:
-    images, labels = _samples(case(bench, TINY, "type1-digits"), count, "cpu")
+    images, labels = subject(bench, TINY, "type1-digits").samples("cpu", count)
     assert images.shape == (sum(each), 1, 8, 8)
     assert torch.bincount(labels, minlength=10).tolist() == each
 
 
 def test_fewer_samples_than_classes_are_of_different_ones(bench: Bench) -> None:
-    images, labels = _samples(case(bench, TINY, "type1-digits"), 3, "cpu")
+    images, labels = subject(bench, TINY, "type1-digits").samples("cpu", 3)
     assert (len(images), len(set(labels.tolist()))) == (3, 3)
 
 
 def test_a_shell_offers_the_names_of_the_networks() -> None:
-    assert completion.TYPES == TYPES
-    assert [name for name, _ in completion.complete_network("ty")] == ["type1-", "type2-", "type3-"]
+    assert [name for name, _ in completion.complete_network("ty")] == [f"{kind}-" for kind in TYPES]
+    assert list(TYPES) == ["type1", "type2", "type3"]
     offered = [name for name, _ in completion.complete_network("type2-")]
     assert "type2-mnist" in offered
     for name in offered:
@@ -431,13 +455,9 @@ def test_a_shell_offers_the_names_of_the_networks() -> None:
 # -- whole runs
 
 
-def run_of(study: Study, run: RunFolder, settings: Any = None) -> dict[str, dict[str, Any]]:
-    bench = Bench(study.name, run, preset="smoke", seed=0, device="cpu")
-    return dict(study.run(bench, settings or study.presets["smoke"]))
-
-
-def named_after(study: Study) -> set[str]:
-    return {claim.id for claim in CLAIMS if claim.study == study.id}
+def run_of(study: Study, run: RunFolder, settings: Any = None) -> Evidence:
+    bench = Bench(study.id, run, preset="smoke", seed=0, device="cpu")
+    return study.run(bench, settings or study.presets["smoke"])
 
 
 @pytest.mark.slow
@@ -453,13 +473,13 @@ def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkey
     monkeypatch.setenv("SKIPSCOPE_CACHE", str(tmp_path / "cache"))
     settings = replace(ALIGNMENT.presets["smoke"], subjects=("type1-digits",))
     with RunFolder(tmp_path / "run", "study A") as run:
-        found = run_of(ALIGNMENT, run, settings)
+        found = dict(run_of(ALIGNMENT, run, settings))
         before = set(run.path.glob("data/type1-*"))
         found |= run_of(COLLAPSE, run)
     assert made == ["type1-digits-w50-b3"]
     assert set(run.path.glob("data/type1-*")) == before
-    assert set(found) == named_after(ALIGNMENT) | named_after(COLLAPSE)
-    assert found["A6"]["seeds"] == 0
+    assert set(found) == {*ALIGNMENT.claims, *COLLAPSE.claims}
+    assert found[A6][SEEDS] == 0
     saved = load_run(tmp_path / "run")
     kinds = [saved.dataset(name).attrs.get("measure") for name in saved.names]
     assert sorted(filter(None, kinds)) == ["alignment", "collapse_along", "emergence", "trajectories"]
@@ -477,10 +497,10 @@ def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkey
 def test_counterfactuals_at_their_smallest(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "study A") as run:
         found = run_of(COUNTERFACTUALS, run)
-    assert set(found) == {"A9", "A16"}
-    assert found["A9"]["C"] == [2, 10]
-    for name, evidence in found.items():
-        assert CLAIMED[name].decide(evidence, "smoke").verdict == "inconclusive"
+    assert set(found) == {A9, A16}
+    assert found[A9][counterfactuals.CLASSES] == [2, 10]
+    for claim in found:
+        assert decided(claim, found, "smoke").verdict == "inconclusive"
 
 
 @pytest.mark.slow
@@ -489,16 +509,14 @@ def test_all_changes_and_a_convolutional_network(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "study A") as run:
         found = run_of(COUNTERFACTUALS, run, settings)
     with RunFolder(tmp_path / "other", "study A") as other:
-        rank = run_of(ALIGNMENT, other)["A6"]
-    assert set(found) == named_after(COUNTERFACTUALS)
-    assert len(found["A10"]["A1 holds at this depth and width"]) == 2
-    assert found["A8"]["seeds"] == rank["seeds"] == 1
+        rank = run_of(ALIGNMENT, other)[A6]
+    assert set(found) == set(COUNTERFACTUALS.claims)
+    assert len(found[A10][counterfactuals.HOLDS_AT_SIZE[A1]]) == 2
+    assert found[A8][SEEDS] == rank[SEEDS] == 1
     saved = load_run(run.path)
     titles = [title for name in saved.names if (title := saved.dataset(name).attrs.get("title"))]
     assert len(set(titles)) == len(titles)
-    for name in found:
-        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-        assert asked <= set(found[name])
+    require_all_quantities(found)
 
 
 def test_subjects_that_decide_are_among_those_that_are_trained() -> None:
@@ -509,23 +527,23 @@ def test_subjects_that_decide_are_among_those_that_are_trained() -> None:
 
 def test_numbers_of_classes_and_of_their_networks(bench: Bench) -> None:
     with pytest.raises(InputError, match="classes: expected 2 to 10, which digits has, got 20"):
-        case(bench, TINY, "type1-digits", classes=20)
+        subject(bench, TINY, "type1-digits", classes=20)
     with pytest.raises(InputError, match="class_networks: expected at most the 1 networks"):
         counterfactuals.CounterfactualSettings(networks=1, class_networks=2)
 
 
 def test_the_block_that_halves_is_no_unit_of_a_network_without_skips(bench: Bench) -> None:
-    of = case(bench, TINY, "type3-digits", options="-noskips")
+    of = subject(bench, TINY, "type3-digits", options="-noskips")
     model = of.network(0, "cpu").initial().eval()
-    trunk = networks.traced(model, of.data.train.images(torch.arange(2)))
+    trunk = traced(model, of.data.train.images(torch.arange(2)))
     assert [unit.name for unit in trunk.units] == ["stage1.0"]
 
 
 def test_networks_that_all_diverge_leave_a_note(tmp_path: Path) -> None:
     settings = replace(TINY, rate=1e12, epochs=2, networks=1, looks=(0.0, 1.0), images=2)
     with RunFolder(tmp_path / "run", "study A") as run:
-        own = Bench("alignment", run, preset="smoke", seed=0, device="cpu")
-        of = case(own, settings, "type1-digits")
-        assert networks.emergence(own, of)["line_shape"].isel(epoch=-1).isnull().all()
-        networks.portraits(own, of)
+        own = Bench("A.alignment", run, preset="smoke", seed=0, device="cpu")
+        of = subject(own, settings, "type1-digits")
+        assert emergence(own, of)["line_shape"].isel(epoch=-1).isnull().all()
+        portraits(own, of)
     assert "all networks diverged" in load_run(tmp_path / "run").record["notes"][0]

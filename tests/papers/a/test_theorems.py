@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.a.claims import CLAIMS
 from skipscope.papers.a.figures.theory import (
     jacobian_invariant,
     jacobian_values,
@@ -21,114 +18,118 @@ from skipscope.papers.a.figures.theory import (
     logit_errors,
 )
 from skipscope.papers.a.studies import theorem31, theorem33
+from skipscope.papers.a.studies.theorem31 import A14
 from skipscope.papers.a.studies.theorem31 import STUDY as THEOREM31
+from skipscope.papers.a.studies.theorem33 import A15, A17
 from skipscope.papers.a.studies.theorem33 import STUDY as THEOREM33
 from skipscope.papers.a.views.theory import straight_lines_view, unconstrained_jacobians_view
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Study
+from skipscope.papers.kit import Bench, Claim, Evidence, Study
 from skipscope.runs import RunFolder, load_run
+from skipscope.runs.decisions import Decision
 
-CLAIMED = {claim.id: claim for claim in CLAIMS}
-
-Found = Mapping[str, Mapping[str, Any]]
+STUDY_OF = {A14: THEOREM31, A15: THEOREM33, A17: THEOREM33}
 Parts = dict[str, xarray.Dataset]
 
 
-def done(study: Study, path: Path) -> tuple[Found, Parts]:
+def decided(claim: Claim, found: Evidence, preset: str = "quick") -> Decision:
+    return STUDY_OF[claim].decide(claim, found[claim], preset)
+
+
+def done(study: Study, path: Path) -> tuple[Evidence, Parts]:
     """The evidence at the preset smoke, and the datasets as they were written."""
     with RunFolder(path, f"study {study.id}") as run:
-        found = study.run(Bench(study.name, run, preset="smoke", seed=0, device="cpu"), study.presets["smoke"])
+        found = study.run(Bench(study.id, run, preset="smoke", seed=0, device="cpu"), study.presets["smoke"])
     saved = load_run(path)
     return found, {name.removeprefix(f"{study.name}-"): saved.dataset(name) for name in saved.names}
 
 
 @pytest.fixture(scope="module", name="line")
-def _line(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Parts]:
+def _line(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Parts]:
     return done(THEOREM31, tmp_path_factory.mktemp("a") / "theorem31")
 
 
 @pytest.fixture(scope="module", name="free")
-def _free(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Parts]:
+def _free(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Parts]:
     return done(THEOREM33, tmp_path_factory.mktemp("a") / "theorem33")
 
 
-def test_smoke_has_evidence_for_every_criterion(line: tuple[Found, Parts], free: tuple[Found, Parts]) -> None:
+def test_smoke_has_evidence_for_every_criterion(line: tuple[Evidence, Parts], free: tuple[Evidence, Parts]) -> None:
     for study, (found, _) in ((THEOREM31, line), (THEOREM33, free)):
-        own = {claim.id for claim in CLAIMS if claim.study == study.id}
-        assert set(found) == own
-        for name in own:
-            asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-            assert asked <= set(found[name])
-            assert CLAIMED[name].decide(found[name], "smoke").verdict == "inconclusive"
+        assert set(found) == set(study.claims)
+        for claim in study.claims:
+            asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
+            assert asked <= set(found[claim])
+            assert decided(claim, found, "smoke").verdict == "inconclusive"
 
 
-def test_the_theorems_are_reproduced(line: tuple[Found, Parts], free: tuple[Found, Parts]) -> None:
+def test_the_theorems_are_reproduced(line: tuple[Evidence, Parts], free: tuple[Evidence, Parts]) -> None:
     for found in (line[0], free[0]):
-        for name, evidence in found.items():
-            decision = CLAIMED[name].decide(evidence, "quick")
+        for claim in found:
+            decision = decided(claim, found)
             assert decision.verdict == "reproduced", decision.reason
 
 
-def test_numbers_besides(line: tuple[Found, Parts], free: tuple[Found, Parts]) -> None:
-    assert line[0]["A14"]["step CoV, slope 1"] <= 1e-12
-    assert line[0]["A14"]["smallest step CoV, other slopes"] > 0.1
-    assert line[0]["A14"]["relative error of the Gamma form of the growth"] <= 1e-12
-    structure, inequality = free[0]["A15"], free[0]["A17"]
-    assert structure["runs that end above the optimum"] == 0
-    assert structure["flipped stationary points with negative curvature, D > 1"] == "6 of 6"
-    assert structure["optima at zero, loss flat at zero"] >= 1
-    assert structure["smallest |w| at an optimum"] > 0.1  # no zero solution at the penalty 2
-    assert inequality["largest sample - formula"] < 0
-    assert inequality["|logit at the boundary|"] <= 1e-12
-    assert inequality["the same at 0.01 of the distance"] < inequality["median relative error of the linearised logit"]
+def test_numbers_that_are_also_reported(line: tuple[Evidence, Parts], free: tuple[Evidence, Parts]) -> None:
+    steps = line[0][A14]
+    assert steps[theorem31.STEP_COV] <= 1e-12
+    assert steps[theorem31.OTHER_STEP_COV] > 0.1
+    assert steps[theorem31.GAMMA] <= 1e-12
+    structure, inequality = free[0][A15], free[0][A17]
+    assert structure[theorem33.RUNS_ABOVE] == 0
+    assert structure[theorem33.SADDLES] == "6 of 6"
+    assert structure[theorem33.FLAT_ZEROS] >= 1
+    assert structure[theorem33.SMALLEST_HEAD] > 0.1  # no zero solution at the penalty 2
+    assert inequality[theorem33.LARGEST_SAMPLE] < 0
+    assert inequality[theorem33.AT_BOUNDARY] <= 1e-12
+    assert inequality[theorem33.CLOSER_ERROR[0.01]] < inequality[theorem33.LOGIT_ERROR]
 
 
-def test_wrong_lines_are_not_reproduced(line: tuple[Found, Parts]) -> None:
+def test_wrong_lines_are_not_reproduced(line: tuple[Evidence, Parts]) -> None:
     found, parts = line
     assert theorem31.evidence(**parts) == found
     parts = {name: data.copy(deep=True) for name, data in parts.items()}
     parts["formulas"]["corrected"][0] = 1e-9
-    assert CLAIMED["A14"].decide(theorem31.evidence(**parts)["A14"], "quick").verdict == "not reproduced"
+    assert decided(A14, theorem31.evidence(**parts)).verdict == "not reproduced"
     parts["formulas"]["printed"][:] = 0
-    decision = CLAIMED["A14"].decide(theorem31.evidence(**parts)["A14"], "quick")
+    decision = decided(A14, theorem31.evidence(**parts))
     assert decision.verdict == "inconclusive"
     assert "control" in decision.reason
 
 
 @pytest.mark.parametrize("key", ["excess", "variation", "second", "left_right", "direction", "head", "invariant"])
-def test_another_structure_is_not_reproduced(key: str, free: tuple[Found, Parts]) -> None:
+def test_another_structure_is_not_reproduced(key: str, free: tuple[Evidence, Parts]) -> None:
     parts = {name: data.copy(deep=True) for name, data in free[1].items()}
     parts["optima"][key][1, 0] = 1e-3
     found = theorem33.evidence(**parts)
-    assert CLAIMED["A15"].decide(found["A15"], "quick").verdict == "not reproduced"
+    assert decided(A15, found).verdict == "not reproduced"
 
 
-def test_an_inequality_that_is_exceeded_or_not_attained_is_not_reproduced(free: tuple[Found, Parts]) -> None:
+def test_an_inequality_that_is_exceeded_or_not_attained_is_not_reproduced(free: tuple[Evidence, Parts]) -> None:
     for change in (1e-7, -1e-7):
         parts = {name: data.copy(deep=True) for name, data in free[1].items()}
         parts["traces"]["ascended"][0] += change
         found = theorem33.evidence(**parts)
-        assert CLAIMED["A17"].decide(found["A17"], "quick").verdict == "not reproduced"
+        assert decided(A17, found).verdict == "not reproduced"
 
 
 def test_bad_settings_are_named() -> None:
     first, second = THEOREM31.presets["smoke"], THEOREM33.presets["smoke"]
-    with pytest.raises(InputError, match="slopes above 0"):
+    with pytest.raises(InputError, match=r"slopes: expected each above 0, got 0\.0"):
         dataclasses.replace(first, slopes=(0.0,))
-    with pytest.raises(InputError, match="a draw"):
+    with pytest.raises(InputError, match="draws: expected at least 1, got 0"):
         dataclasses.replace(first, draws=0)
-    with pytest.raises(InputError, match="weights above 0"):
+    with pytest.raises(InputError, match=r"weights: expected each above 0, got 0\.0"):
         dataclasses.replace(second, weights=(0.0,))
-    with pytest.raises(InputError, match="two classes"):
+    with pytest.raises(InputError, match="classes: expected two, got"):
         dataclasses.replace(second, classes=(1, 2, 3))
-    with pytest.raises(InputError, match="of at least 2"):
+    with pytest.raises(InputError, match="orders: expected each at least 2, got 1"):
         dataclasses.replace(second, orders=(1,))
 
 
 # -- how it is shown
 
 
-def test_pictures_of_lines(line: tuple[Found, Parts]) -> None:
+def test_pictures_of_lines(line: tuple[Evidence, Parts]) -> None:
     states = line[1]["states"]
     straight, printed, *_ = line_states(states).data
     numpy.testing.assert_allclose(straight.y, straight.y[0], atol=1e-12)  # across u nothing moves
@@ -139,7 +140,7 @@ def test_pictures_of_lines(line: tuple[Found, Parts]) -> None:
     numpy.testing.assert_allclose(first.y[0], 1, atol=1e-6)
 
 
-def test_pictures_of_free_jacobians(free: tuple[Found, Parts]) -> None:
+def test_pictures_of_free_jacobians(free: tuple[Evidence, Parts]) -> None:
     optima = free[1]["optima"]
     curves = jacobian_values(optima).data
     assert len(curves) == optima.sizes["case"]
@@ -152,7 +153,7 @@ def test_pictures_of_free_jacobians(free: tuple[Found, Parts]) -> None:
     assert [trace.name for trace in lines] == ["samples"] * free[1]["logits"].sizes["sample"] + ["median"]
 
 
-def test_views(line: tuple[Found, Parts], free: tuple[Found, Parts]) -> None:
+def test_views(line: tuple[Evidence, Parts], free: tuple[Evidence, Parts]) -> None:
     view = straight_lines_view(line[1])
     assert list(view.figures) == ["line-states", "line-growth"]
     assert len(view.tables) == 3
@@ -172,7 +173,7 @@ def test_views(line: tuple[Found, Parts], free: tuple[Found, Parts]) -> None:
     assert "end at the scalar optimum" in other.sentences[0]
 
 
-def test_a_run_that_was_stopped_shows_what_it_has(line: tuple[Found, Parts], free: tuple[Found, Parts]) -> None:
+def test_a_run_that_was_stopped_shows_what_it_has(line: tuple[Evidence, Parts], free: tuple[Evidence, Parts]) -> None:
     view = straight_lines_view({"a": line[1]["growth"]})
     assert (len(view.tables), len(view.figures), len(view.sentences)) == (1, 1, 0)
     view = unconstrained_jacobians_view({"a": free[1]["traces"]})

@@ -6,8 +6,7 @@ The paper finds that residual alignment and neural collapse (features of a class
 the same networks. We look at both along the training: NC1 of the features before the classifier over the training
 samples, and m_K of all pairs of blocks at some of them.
 
-We expect both to fall, and in the same order of epochs. At the preset quick the networks are those
-of A.alignment.
+We expect both to fall, and in the same order of epochs. At the preset quick the networks are those of A.alignment.
 """
 
 from __future__ import annotations
@@ -16,36 +15,48 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scipy.stats import spearmanr
 
 from skipscope.measure import collapse
 from skipscope.papers.a import PAPER
-from skipscope.papers.a.cases import LOOKS, SMOKE, Case, Training, case, emergence, trained
-from skipscope.papers.a.claims import decided_by
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.a.emergence import emergence
+from skipscope.papers.a.subjects import LOOKS, SMOKE, TrainingSettings, subject
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study, Subject
+from skipscope.runs.sweep import Task
 
 if TYPE_CHECKING:
     import xarray
 
+NC1 = Quantity("NC1, last / first epoch")
+COUPLING = Quantity("m_K, last / first epoch")
+SPEARMAN = Quantity("Spearman of NC1 and m_K over epochs")
+EPOCHS = Quantity("epochs")
+A12 = Claim(
+    "A12",
+    "Alignment comes together with neural collapse.",
+    "NC1 of the last layer and m_K across epochs",
+    criteria=(NC1.below(1.0), COUPLING.below(1.0), SPEARMAN.at_least(0.7)),
+    seeds=3,
+)
+
 
 @dataclass(frozen=True)
-class CollapseSettings(Training):
+class CollapseSettings(TrainingSettings):
     subject: str = "type1-mnist"
 
 
 def run(bench: Bench, settings: CollapseSettings) -> Evidence:
-    of = case(bench, settings, settings.subject)
-    aligned = emergence(bench, of)
-    found = {seed: bench.part(f"{of.model}-{seed}", partial(_along, bench, of, seed)) for seed in of.seeds}
-    return evidence(aligned, found)
+    chosen = subject(bench, settings, settings.subject)
+    aligned = emergence(bench, chosen)
+    tasks = [Task(f"{chosen.model}-{seed}", partial(_along, bench, chosen, seed)) for seed in chosen.seeds]
+    return evidence(aligned, dict(zip(chosen.seeds, bench.sweep(tasks), strict=True)))
 
 
-def evidence(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset]) -> dict[str, dict[str, Any]]:
+def evidence(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset]) -> Evidence:
     """aligned: `coupling_all` (seed, epoch). found: `nc1` (epoch, layer) by seed; fewer epochs where one diverged."""
-    rows: dict[str, list[float]] = {"nc1": [], "coupling": [], "spearman": []}
+    rows: dict[Quantity, list[float]] = {NC1: [], COUPLING: [], SPEARMAN: []}
     for seed, along in found.items():
         if along.sizes["epoch"] < aligned.sizes["epoch"]:
             for values in rows.values():
@@ -53,33 +64,27 @@ def evidence(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset]) -> di
             continue
         nc1 = along["nc1"].isel(layer=-1).values
         coupling = aligned["coupling_all"].sel(seed=seed).values
-        rows["nc1"].append(float(nc1[-1] / nc1[0]))
-        rows["coupling"].append(float(coupling[-1] / coupling[0]))
-        rows["spearman"].append(float(spearmanr(nc1, coupling)[0]))
-    return {
-        "A12": {
-            "seeds": len(found),
-            "NC1, last / first epoch": rows["nc1"],
-            "m_K, last / first epoch": rows["coupling"],
-            "Spearman of NC1 and m_K over epochs": rows["spearman"],
-            "epochs": aligned["epoch"].values.tolist(),
-        }
-    }
+        rows[NC1].append(float(nc1[-1] / nc1[0]))
+        rows[COUPLING].append(float(coupling[-1] / coupling[0]))
+        rows[SPEARMAN].append(float(spearmanr(nc1, coupling)[0]))
+    return {A12: {SEEDS: len(found), **rows, EPOCHS: aligned["epoch"].values.tolist()}}
 
 
-def _along(bench: Bench, of: Case, seed: int) -> xarray.Dataset:
+def _along(bench: Bench, chosen: Subject, seed: int) -> xarray.Dataset:
     """(epoch, layer), over all training samples."""
     import xarray
 
-    network = trained(bench, of, seed)
-    model, progress, found = network.model, bench.steps(f"neural collapse of {of.title}, seed {seed}"), []
-    epochs = [epoch for epoch in of.epochs if epoch in network.snapshots]
+    network = chosen.trained(bench, seed)
+    progress = bench.steps(f"neural collapse of {chosen.title}, seed {seed}")
+    model, found = network.model, []
+    epochs = [epoch for epoch in chosen.looks if epoch in network.snapshots]
     for done, epoch in enumerate(epochs):
         progress(done, len(epochs))
         model.load_state_dict(dict(network.snapshots[epoch]))
-        found.append(collapse(model, of.data.train.to(bench.device)))
+        found.append(collapse(model, chosen.data.train.to(bench.device)))
     whole = xarray.concat(found, xarray.DataArray(epochs, dims="epoch", name="epoch"), combine_attrs="drop_conflicts")
-    return whole.assign_attrs(measure="collapse_along", title=of.title, network=f"{of.model}, seed {seed}", seed=seed)
+    about = {"title": chosen.title, "network": f"{chosen.model}, seed {seed}", "seed": seed}
+    return whole.assign_attrs(measure="collapse_along", **about)
 
 
 STUDY = Study(
@@ -88,10 +93,7 @@ STUDY = Study(
     paper_found="Residual alignment and neural collapse come together.",
     we_expect="Both fall along the training, in the same order of epochs.",
     presets={
-        "smoke": CollapseSettings(
-            **SMOKE,
-            subject="type1-digits",
-        ),
+        "smoke": CollapseSettings(**SMOKE, subject="type1-digits"),
         "quick": CollapseSettings(),
         "full": CollapseSettings(looks=(*LOOKS[:-1], 0.1, 0.25, 0.55, 0.85, 1.0)),
         "paper": CollapseSettings(looks=tuple(step / 25 for step in range(26)), samples=None),
@@ -103,5 +105,5 @@ STUDY = Study(
         "paper": "an hour on one GPU",
     },
     run=run,
-    claims=decided_by("A.collapse"),
+    claims=(A12,),
 )

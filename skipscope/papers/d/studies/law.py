@@ -116,7 +116,9 @@ def _tasks(network: MeasuredNetwork) -> list[Task]:
     """Of a large network one dataset per unit: each may be minutes of work, and a killed run loses one at most."""
     if not network.large:
         return [network.task(partial(_measured, names=network.names, route="svd"))]
-    return [network.task(partial(_measured, names=[name], route="gram"), f"-{name}") for name in network.names]
+    return [
+        network.task(partial(_measured, names=[name], route="gram"), f"{network.key}-{name}") for name in network.names
+    ]
 
 
 def _measured(network: MeasuredNetwork, names: Sequence[str], route: Literal["svd", "gram"]) -> xarray.Dataset:

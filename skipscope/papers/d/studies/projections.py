@@ -50,7 +50,7 @@ def run(bench: Bench, settings: ProjectionSettings) -> Evidence:
     on_all = partial(_measured, count=settings.pictured, seed=bench.seed, top=None)
     parts = []
     for network in measured_networks(bench, settings):
-        judged_part, _ = bench.sweep([network.task(leading), network.task(on_all, "-all")])
+        judged_part, _ = bench.sweep([network.task(leading), network.task(on_all, f"{network.key}-all")])
         parts.append(judged_part)
     return evidence(parts)
 
@@ -75,7 +75,7 @@ def _measured(network: MeasuredNetwork, count: int, seed: int, top: int | None) 
     found = perturbed_images(network, count, seed)
     regular = [unit.name for unit in network.trunk.stages[-1].units if unit.kind == "identity"]
     chosen = regular[::-2][:MEASURED_UNITS][::-1]
-    dataset = stability(network.trunk, found.images, perturbation=found.kinds, units=regular, project=chosen, top=top)
+    dataset = stability(network.trunk, found.images, perturbation=found.kinds, units=regular, project=chosen, k=top)
     return dataset.assign_attrs(found.record)
 
 
