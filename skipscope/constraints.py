@@ -80,6 +80,7 @@ def each(*constraints: Constraint) -> Constraint:
 
 
 not_empty = Constraint("at least one value", bool)
+several = Constraint("at least two values", lambda values: len(values) >= 2)
 rising = Constraint("values that rise, none twice", lambda values: list(values) == sorted(set(values)))
 
 

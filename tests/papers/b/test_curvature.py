@@ -14,30 +14,30 @@ import torch
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.b.claims import CLAIMS
+from skipscope.papers.b.architectures import ARCHITECTURES, WITH_HESSIANS
+from skipscope.papers.b.learning_rates import ON_EDGE, lowest
+from skipscope.papers.b.measurements import hessians_in_training
+from skipscope.papers.b.measurements.hessian_spectrum import LOG_CEILING, log_condition, spectrum_numbers
+from skipscope.papers.b.measurements.hessians_in_training import chosen, even_steps, falling_steps, steps_to
 from skipscope.papers.b.networks import Moments, ShortcutSpec, initial_weights
 from skipscope.papers.b.networks.ensemble import train_ensemble
 from skipscope.papers.b.networks.network import outputs
 from skipscope.papers.b.studies import dynamics, initial
+from skipscope.papers.b.studies.dynamics import B7, B8, B9, interpolated, steepest_drop
 from skipscope.papers.b.studies.dynamics import STUDY as DYNAMICS
-from skipscope.papers.b.studies.dynamics import falling_steps, interpolated, steepest_drop
+from skipscope.papers.b.studies.initial import B6, B20
 from skipscope.papers.b.studies.initial import STUDY as INITIAL
-from skipscope.papers.b.studies.initial import log_condition, spectrum_numbers
-from skipscope.papers.b.subjects import ARCHITECTURES, LOG_CEILING, lowest, task
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Study
+from skipscope.papers.b.whitened import whitened_data
+from skipscope.papers.kit import SEEDS, Bench, Evidence, Quantity, Study
 from skipscope.runs import RunFolder, load_run
 from tests.data.real import require
 
-CLAIMED = {claim.id: claim for claim in CLAIMS}
 SMOKE = {study.id: dataclasses.replace(study.presets["smoke"], data="digits") for study in (INITIAL, DYNAMICS)}
-
-Found = Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    found: Found
+    found: Evidence
     path: Path
 
     def parts(self, *names: str) -> list[xarray.Dataset]:
@@ -46,7 +46,7 @@ class Run:
 
 
 def bench_of(study: Study, run: RunFolder) -> Bench:
-    return Bench(study.name, run, preset="smoke", seed=0, device="cpu")
+    return Bench(study.id, run, preset="smoke", seed=0, device="cpu")
 
 
 def found_by(study: Study, path: Path) -> Run:
@@ -65,26 +65,23 @@ def _way(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_smoke_has_evidence_for_every_criterion(start: Run, way: Run) -> None:
-    by_learning = {
-        "largest |log10 excess loss, 1-shortcut - orthogonal| over depths",
-        "best learning rates on the edge of their grid",
-    }
+    by_learning = {initial.LOSSES_APART, ON_EDGE}
     for study, run in ((INITIAL, start), (DYNAMICS, way)):
-        assert set(run.found) == {claim.id for claim in CLAIMS if claim.study == study.id}
-        for name, evidence in run.found.items():
-            asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-            assert asked - set(evidence) == (by_learning if name == "B20" else set())
-            assert evidence["seeds"] == 2
-            assert CLAIMED[name].decide(evidence, "smoke").verdict == "inconclusive"
+        assert set(run.found) == set(study.claims)
+        for claim, evidence in run.found.items():
+            asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
+            assert asked - set(evidence) == (by_learning if claim is B20 else set())
+            assert evidence[SEEDS] == 2
+            assert study.decide(claim, evidence, "smoke").verdict == "inconclusive"
 
 
 def test_a_resumed_run_says_the_same(way: Run) -> None:
     assert found_by(DYNAMICS, way.path).found == way.found
 
 
-def test_the_task_is_white(tmp_path: Path) -> None:
+def test_the_data_are_white(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "test") as run:
-        found = task(bench_of(INITIAL, run), "digits")
+        found = whitened_data(bench_of(INITIAL, run), "digits")
     torch.testing.assert_close(found.moments.sxx, torch.eye(10, dtype=torch.float64, device="cpu"))
     assert found.name == "digits"
     assert found.moments.syy == pytest.approx(1)
@@ -119,25 +116,25 @@ def test_rounding_noise_is_masked() -> None:
 
 
 def test_shortcuts_of_depth_two_are_as_conditioned_at_every_depth(start: Run) -> None:
-    found = start.found["B6"]
-    assert max(found["range of log10 cond over depth, 2-shortcut"]) < 0.01
-    assert found["mean log10 cond by depth, 2-shortcut"][0] < found["mean log10 cond by depth, orthogonal"][0]
-    assert min(found["log10 cond at depth 16, Xavier - orthogonal"]) > 1
+    found = start.found[B6]
+    assert max(found[initial.RANGE]) < 0.01
+    assert found[initial.MEAN_BY_DEPTH["2-shortcut"]][0] < found[initial.MEAN_BY_DEPTH["orthogonal"]][0]
+    assert min(found[initial.XAVIER_GAP]) > 1
 
 
 def test_what_does_not_grow_is_not_reproduced(start: Run) -> None:
     (first,) = start.parts("initial")
-    assert CLAIMED["B6"].decide({**initial.evidence(first)["B6"], "seeds": 10}, "quick").verdict == "reproduced"
+    assert INITIAL.decide(B6, {**initial.evidence(first)[B6], SEEDS: 10}, "quick").verdict == "reproduced"
     first["log_condition"].loc[{"architecture": "xavier", "depth": 16}] = 1.0
     first["log_condition"].loc[{"architecture": "2-shortcut", "depth": 16}] = 1.0
-    assert CLAIMED["B6"].decide({**initial.evidence(first)["B6"], "seeds": 10}, "quick").verdict == "not reproduced"
+    assert INITIAL.decide(B6, {**initial.evidence(first)[B6], SEEDS: 10}, "quick").verdict == "not reproduced"
 
 
 @pytest.mark.parametrize("apart", [0.0, 1.0])
 def test_the_start_alone_does_not_say_how_networks_train(start: Run, apart: float) -> None:
     (first,) = start.parts("initial")
     first["log_condition"].loc[{"architecture": "1-shortcut"}] += apart
-    decision = CLAIMED["B20"].decide({**initial.evidence(first)["B20"], "seeds": 10}, "quick")
+    decision = INITIAL.decide(B20, {**initial.evidence(first)[B20], SEEDS: 10}, "quick")
     assert decision.verdict == "inconclusive"
     assert "after training (by B.learning) at least 1, found 0" in decision.reason
 
@@ -145,7 +142,7 @@ def test_the_start_alone_does_not_say_how_networks_train(start: Run, apart: floa
 def test_steps_between_depths_leave_masked_runs_out(start: Run) -> None:
     (first,) = start.parts("initial")
     first["log_condition"].loc[{"architecture": "xavier"}] = [[3.0, 3.0], [5.0, numpy.nan], [9.0, 6.0]]
-    assert initial.evidence(first)["B6"]["smallest step of mean log10 cond over depth, Xavier"] == 2
+    assert initial.evidence(first)[B6][initial.SMALLEST_STEP["xavier"]] == 2
 
 
 def test_the_best_rate_is_that_of_the_lowest_mean() -> None:
@@ -179,14 +176,14 @@ def test_the_steepest_drop_is_found_where_steps_are_uneven() -> None:
 
 def test_the_time_to_a_share_of_the_first_excess() -> None:
     losses = 1 + numpy.array([[4.0, 3.7, 3.6, 2.0, 0.4, 0.3], [4.0, 3.0, 2.0, 2.0, 2.0, 2.0]])
-    numpy.testing.assert_array_equal(dynamics.steps_to(losses, 1.0, 0.9), [2, 1])
-    numpy.testing.assert_array_equal(dynamics.steps_to(losses, 1.0, 0.1), [4, numpy.nan])
+    numpy.testing.assert_array_equal(steps_to(losses, 1.0, 0.9), [2, 1])
+    numpy.testing.assert_array_equal(steps_to(losses, 1.0, 0.1), [4, numpy.nan])
 
 
 def test_even_steps_end_after_convergence_or_with_the_run() -> None:
     losses = 1 + 4 * 0.5 ** numpy.arange(101.0)  # 1 % of the first excess is left after 7 steps
-    assert dynamics.even_steps(losses, 1.0, 4) == [0, 3, 6, 9]
-    assert dynamics.even_steps(losses[:6], 1.0, 3) == [0, 2, 5]
+    assert even_steps(losses, 1.0, 4) == [0, 3, 6, 9]
+    assert even_steps(losses[:6], 1.0, 3) == [0, 2, 5]
 
 
 def test_networks_are_trained_twice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,11 +193,11 @@ def test_networks_are_trained_twice_at_most(tmp_path: Path, monkeypatch: pytest.
         calls.append((spec.n, weights[0].sum().item(), len(weights)))
         return train_ensemble(spec, weights, *others, **options)
 
-    monkeypatch.setattr(dynamics, "train_ensemble", counted)
+    monkeypatch.setattr(hessians_in_training, "train_ensemble", counted)
     found_by(DYNAMICS, tmp_path / "run")
     settings = SMOKE["B.dynamics"]
     sizes = [settings.runs * len(settings.rates), settings.runs]
-    assert [size for *_, size in calls] == sizes * len(dynamics.SHOWN)
+    assert [size for *_, size in calls] == sizes * len(WITH_HESSIANS)
 
 
 def test_both_choices_of_steps_are_in_one_way(way: Run) -> None:
@@ -211,13 +208,13 @@ def test_both_choices_of_steps_are_in_one_way(way: Run) -> None:
     for seed in followed["seed"].values:
         one, its = followed.sel(seed=seed), epochs.sel(seed=seed).dropna("epoch", subset=["step"])
         steps = its["step"].values.astype(int)
-        assert steps.tolist() == dynamics.even_steps(
+        assert steps.tolist() == even_steps(
             one["every_loss"].values, followed.attrs["lowest_loss"], SMOKE["B.dynamics"].epochs
         )
         # The run whose Hessians were taken is the one whose losses and gradients are known at every step.
         numpy.testing.assert_allclose(its["loss"], one["every_loss"].values[steps], rtol=1e-9)
         numpy.testing.assert_allclose(its["gradient"], one["gradient_norm"].values[steps], rtol=1e-6)
-        falling = dynamics.chosen(one, "falling")
+        falling = chosen(one, "falling")
         assert (numpy.diff(falling["loss"].values) < 0).all()
 
 
@@ -238,12 +235,13 @@ def test_worse_conditioned_networks_are_not_reproduced(way: Run) -> None:
         by_loss[key][:] = low + 0.1
         by_loss[key].loc[{"architecture": "2-shortcut"}] = low
     epochs["drop"][:] = epochs["peak"] + 1
-    share = "|epoch of index drop - of gradient peak| / epochs from 90 % to 10 % of the first excess loss"
-    assert dynamics.evidence(by_loss, epochs)["B9"][share] == (1 / epochs["fall"]).values.tolist()
+    assert (
+        dynamics.evidence(by_loss, epochs)[B9][dynamics.DROP_FROM_PEAK_IN_FALL] == (1 / epochs["fall"]).values.tolist()
+    )
 
     def verdicts() -> list[str]:
         found = dynamics.evidence(by_loss, epochs)
-        return [CLAIMED[name].decide({**found[name], "seeds": 3}, "quick").verdict for name in ("B7", "B8", "B9")]
+        return [DYNAMICS.decide(claim, {**found[claim], SEEDS: 3}, "quick").verdict for claim in (B7, B8, B9)]
 
     assert verdicts() == ["reproduced"] * 3
     for key in ("log_condition", "index"):
@@ -253,34 +251,33 @@ def test_worse_conditioned_networks_are_not_reproduced(way: Run) -> None:
 
 
 def test_a_masked_run_counts_against_the_network_that_should_be_well_conditioned(way: Run) -> None:
-    ways = dict(zip(dynamics.SHOWN, way.parts(*(f"dynamics-{name}" for name in dynamics.SHOWN)), strict=True))
+    ways = dict(zip(WITH_HESSIANS, way.parts(*(f"dynamics-{name}" for name in WITH_HESSIANS)), strict=True))
     (epochs,) = way.parts("dynamics-epochs")
     for name, part in ways.items():
         part["largest"][:], part["tenth"][:] = 1.0, 0.1 if name == "2-shortcut" else 0.05
 
-    def found() -> dict[str, Any]:
+    def found() -> Mapping[Quantity, Any]:
         by_loss = dynamics.on_grid(ways, SMOKE["B.dynamics"].levels)
-        return {**dynamics.evidence(by_loss, epochs)["B7"], "seeds": 3}
+        return {**dynamics.evidence(by_loss, epochs)[B7], SEEDS: 3}
 
-    quantity = "largest log10 cond, 2-shortcut - others, every loss"
-    assert found()[quantity] == pytest.approx([-numpy.log10(2)] * 2)
-    assert CLAIMED["B7"].decide(found(), "quick").verdict == "reproduced"
+    assert found()[dynamics.GAP] == pytest.approx([-numpy.log10(2)] * 2)
+    assert DYNAMICS.decide(B7, found(), "quick").verdict == "reproduced"
     middle = ways["2-shortcut"].sizes["snapshot"] // 2
     ways["2-shortcut"]["tenth"][0, middle] = 0.0
-    assert found()[quantity] == [numpy.inf, pytest.approx(-numpy.log10(2))]
-    assert CLAIMED["B7"].decide(found(), "quick").verdict == "inconclusive"  # the runs do not agree
+    assert found()[dynamics.GAP] == [numpy.inf, pytest.approx(-numpy.log10(2))]
+    assert DYNAMICS.decide(B7, found(), "quick").verdict == "inconclusive"  # the runs do not agree
     ways["2-shortcut"]["tenth"][:, middle] = 0.0
-    assert CLAIMED["B7"].decide(found(), "quick").verdict == "not reproduced"
+    assert DYNAMICS.decide(B7, found(), "quick").verdict == "not reproduced"
 
 
 def test_bad_settings_are_named() -> None:
     for study, change, words in (
-        (INITIAL, {"depths": (4, 5)}, r"even depths, got \(4, 5\) and \(8,\)"),
-        (INITIAL, {"runs": 0}, "at least 1, got 0 and 1"),
-        (DYNAMICS, {"depth": 3}, "an even number, got 3"),
+        (INITIAL, {"depths": (4, 5)}, "depths: expected each at least 2 and an even number, got 4, 5"),
+        (INITIAL, {"runs": 0}, "runs: expected at least 1, got 0"),
+        (DYNAMICS, {"depth": 3}, "depth: expected an even number, got 3"),
         (DYNAMICS, {"snapshots": 2}, "snapshots: expected at least 3, got 2"),
         (DYNAMICS, {"steps": 0}, "steps: expected at least 1, got 0"),
-        (DYNAMICS, {"rates": (0.1, -1.0)}, r"above 0, got \(0.1, -1.0\)"),
+        (DYNAMICS, {"rates": (0.1, -1.0)}, "rates: expected each above 0, got 0.1, -1.0"),
     ):
         with pytest.raises(InputError, match=words):
             dataclasses.replace(study.presets["smoke"], **change)
@@ -295,7 +292,7 @@ def test_rates_at_which_all_diverge_are_named(tmp_path: Path) -> None:
 def test_the_known_numbers_of_mnist(tmp_path: Path) -> None:
     require("mnist")
     with RunFolder(tmp_path / "run", "test") as run:
-        found = task(bench_of(INITIAL, run), f"mnist:{os.environ['SKIPSCOPE_DATA']}")
+        found = whitened_data(bench_of(INITIAL, run), f"mnist:{os.environ['SKIPSCOPE_DATA']}")
     assert found.moments.lowest_loss == pytest.approx(0.3371410, abs=1e-7)
     spec = ShortcutSpec(8)
     near = spectrum_numbers(spec, initial_weights(spec, "zero", 0, device="cpu"), found.moments)

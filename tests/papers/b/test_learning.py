@@ -13,25 +13,26 @@ import xarray
 
 from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
-from skipscope.papers.b.claims import CLAIMS
+from skipscope.papers.b import PAPER, learning_rates
+from skipscope.papers.b.architectures import ARCHITECTURES
+from skipscope.papers.b.learning_rates import flat, log_excess, lowest, rate_of, trained_at_best_rate, tuned
+from skipscope.papers.b.measurements.weight_norms import mean_norm, residual_norms
 from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, train_ensemble
+from skipscope.papers.b.networks.residual import residual_training
 from skipscope.papers.b.studies import learning, norms, shortcuts
+from skipscope.papers.b.studies.initial import B20, CONDITIONS_APART, DEPTHS_AFTER_TRAINING
 from skipscope.papers.b.studies.initial import STUDY as INITIAL
+from skipscope.papers.b.studies.learning import B10, B11, B12, B13, Case, LearningSettings
 from skipscope.papers.b.studies.learning import STUDY as LEARNING
-from skipscope.papers.b.studies.learning import LearningSettings, flat, learnt, log_excess, rate_of, tuned
+from skipscope.papers.b.studies.norms import B14, B22, NormSettings
 from skipscope.papers.b.studies.norms import STUDY as NORMS
-from skipscope.papers.b.studies.norms import NormSettings, mean_norm, residual_training
+from skipscope.papers.b.studies.shortcuts import B19, ShortcutSettings
 from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
-from skipscope.papers.b.studies.shortcuts import ShortcutSettings
-from skipscope.papers.b.subjects import lowest, spec_of
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.catalogue import STUDIES as ALL_STUDIES
-from skipscope.papers.kit.claims import Decision
+from skipscope.papers.kit import SEEDS, Bench, Claim, Study
 from skipscope.papers.kit.running import together
-from skipscope.papers.kit.study import Study
 from skipscope.runs import RunFolder, load_run
+from skipscope.runs.decisions import Decision
 
-CLAIMED = {claim.id: claim for claim in CLAIMS}
 STUDIES = (LEARNING, NORMS, SHORTCUT_DEPTHS)
 
 
@@ -87,15 +88,15 @@ def test_losses_that_are_alike_have_no_best_rate() -> None:
 
 
 def test_plain_networks_have_as_many_relus() -> None:
-    two, plain = (spec_of(name, 8, "relu") for name in ("2-shortcut", "xavier"))
+    two, plain = (ARCHITECTURES[name].spec(8, "relu") for name in ("2-shortcut", "xavier"))
     assert (plain.n, plain.unit_depth) == (0, 2)
     assert [spec.after(layer) is torch.relu for spec in (two, plain) for layer in range(4)] == [True, False] * 4
-    assert spec_of("xavier", 8, "linear").linear
+    assert ARCHITECTURES["xavier"].spec(8, "linear").linear
 
 
 def bench_in(path: Path, study: Study, preset: str = "smoke") -> tuple[RunFolder, Bench]:
     run = RunFolder(path, f"study {study.id}")
-    return run, Bench(study.name, run, preset=preset, seed=0, device="cpu")
+    return run, Bench(study.id, run, preset=preset, seed=0, device="cpu")
 
 
 def test_what_is_learnt_is_at_the_best_rate(tmp_path: Path) -> None:
@@ -103,7 +104,9 @@ def test_what_is_learnt_is_at_the_best_rate(tmp_path: Path) -> None:
     x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     data = Moments.of(Samples(x, x.flip(1)))
     with run:
-        found = learnt(bench, ShortcutSpec(4, 3), data, "zero", networks=3, steps=50, per_decade=2, attrs={"kind": "a"})
+        found = trained_at_best_rate(
+            bench, ShortcutSpec(4, 3), data, "zero", networks=3, steps=50, per_decade=2, attrs={"kind": "a"}
+        )
     best = found.sel(rate=found.attrs["best_rate"])["loss"]
     numpy.testing.assert_array_equal(best, found["final"])
     assert (found["loss"].mean("seed") >= best.mean()).all()
@@ -133,10 +136,10 @@ def test_a_killed_run_goes_on_with_the_next_round_of_rates(tmp_path: Path, monke
 
     def found(path: Path) -> xarray.Dataset:
         with RunFolder(path, "study B.learning", former="resume") as run:
-            bench = Bench("learning", run, preset="smoke", seed=0, device="cpu")
+            bench = Bench(LEARNING.id, run, preset="smoke", seed=0, device="cpu")
             return bench.part(
                 "a",
-                lambda: learnt(
+                lambda: trained_at_best_rate(
                     bench,
                     ShortcutSpec(4, 3),
                     data,
@@ -149,7 +152,7 @@ def test_a_killed_run_goes_on_with_the_next_round_of_rates(tmp_path: Path, monke
                 ),
             )
 
-    monkeypatch.setattr(learning, "train_ensemble", counted)
+    monkeypatch.setattr(learning_rates, "train_ensemble", counted)
     unbroken, rounds = found(tmp_path / "unbroken"), list(asked)
     assert len(rounds) >= 2
     asked.clear()
@@ -173,14 +176,12 @@ def test_smoke_has_evidence_for_every_criterion(study: Study, tmp_path: Path) ->
         found = study.run(bench, study.presets["smoke"])
         again = study.run(bench, study.presets["smoke"])
     assert found == again
-    own = {claim.id for claim in CLAIMS if claim.study == study.id}
-    halves = {"B20"} if study is LEARNING else set()
-    assert set(found) == own | halves
-    for name in found:
-        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-        by_initial = {"largest |log10 cond, 1-shortcut - orthogonal| over depths"}
-        assert asked - set(found[name]) == (by_initial if name in halves else set())
-        assert CLAIMED[name].decide(found[name], "smoke").verdict == "inconclusive"
+    halves = {B20} if study is LEARNING else set()
+    assert set(found) == {*study.claims, *halves}
+    for claim, evidence in found.items():
+        asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
+        assert asked - set(evidence) == ({CONDITIONS_APART} if claim in halves else set())
+        assert study.decide(claim, evidence, "smoke").verdict == "inconclusive"
 
 
 # -- what is decided
@@ -208,7 +209,7 @@ def fake(architecture: str, depth: int, above: float, rate: float, kind: str = "
     )
 
 
-def as_the_paper_says() -> dict[tuple[str, str, int], xarray.Dataset]:
+def as_the_paper_says() -> dict[Case, xarray.Dataset]:
     found = {}
     for depth in (6, 24, 32, 96):
         for name, above, rate in (
@@ -218,73 +219,68 @@ def as_the_paper_says() -> dict[tuple[str, str, int], xarray.Dataset]:
             ("2-shortcut", -4.0, 1.0),
             ("3-shortcut", 1.0, 0.1),
         ):
-            found["linear", name, depth] = fake(name, depth, above, rate)
+            found[Case("linear", name, depth)] = fake(name, depth, above, rate)
     for depth in (16, 64):
         for name, log in (("xavier", 0.5), ("orthogonal", 0.4), ("2-shortcut", -0.01 * depth)):
-            found["relu", name, depth] = fake(name, depth, log, 0.1, "relu")
+            found[Case("relu", name, depth)] = fake(name, depth, log, 0.1, "relu")
     return found
 
 
-def decided(name: str, found: dict[tuple[str, str, int], xarray.Dataset], preset: str = "full") -> Decision:
+def decided(claim: Claim, found: dict[Case, xarray.Dataset], preset: str = "full") -> Decision:
     """B20 with condition numbers that are alike."""
-    evidence = learning.evidence(found)[name]
-    if name == "B20":
-        start = {"largest |log10 cond, 1-shortcut - orthogonal| over depths": [0.01] * 10}
-        evidence = together({"seeds": 10, **start, "depths compared after training (by B.learning)": 0}, evidence)
-    return CLAIMED[name].decide(evidence, preset)
+    evidence = learning.evidence(found)[claim]
+    if claim is B20:
+        evidence = together({SEEDS: 10, CONDITIONS_APART: [0.01] * 10, DEPTHS_AFTER_TRAINING: 0}, evidence)
+    return LEARNING.decide(claim, evidence, preset)
 
 
-DECIDED = ("B10", "B11", "B12", "B13", "B20")
+DECIDED = (B10, B11, B12, B13, B20)
 
 
-@pytest.mark.parametrize("name", DECIDED)
-def test_what_the_paper_shows_is_reproduced(name: str) -> None:
-    decision = decided(name, as_the_paper_says())
+@pytest.mark.parametrize("claim", DECIDED, ids=lambda claim: claim.id)
+def test_what_the_paper_shows_is_reproduced(claim: Claim) -> None:
+    decision = decided(claim, as_the_paper_says())
     assert decision.verdict == "reproduced", decision.reason
 
 
 def test_what_the_paper_does_not_show_is_not() -> None:
     found = as_the_paper_says()
-    found["linear", "1-shortcut", 6] = fake("1-shortcut", 6, -3.0, 0.1)
-    found["linear", "2-shortcut", 96] = fake("2-shortcut", 96, -2.0, 0.1)
-    found["linear", "3-shortcut", 24] = fake("3-shortcut", 24, -3.0, 1.0)
-    found["relu", "2-shortcut", 64] = fake("2-shortcut", 64, 0.4, 0.1, "relu")
-    for name in DECIDED:
-        assert decided(name, found).verdict == "not reproduced", name
-    assert min(learning.evidence(found)["B13"]["smallest ratio of excess losses over depths"]) == pytest.approx(10)
+    found[Case("linear", "1-shortcut", 6)] = fake("1-shortcut", 6, -3.0, 0.1)
+    found[Case("linear", "2-shortcut", 96)] = fake("2-shortcut", 96, -2.0, 0.1)
+    found[Case("linear", "3-shortcut", 24)] = fake("3-shortcut", 24, -3.0, 1.0)
+    found[Case("relu", "2-shortcut", 64)] = fake("2-shortcut", 64, 0.4, 0.1, "relu")
+    for claim in DECIDED:
+        assert decided(claim, found).verdict == "not reproduced", claim.id
+    assert min(learning.evidence(found)[B13][learning.EXCESS_RATIO]) == pytest.approx(10)
 
 
 def test_few_samples_do_not_decide_about_relus() -> None:
-    decision = decided("B12", as_the_paper_says(), "quick")
+    decision = decided(B12, as_the_paper_says(), "quick")
     assert decision.verdict == "inconclusive"
     assert "needs full or paper" in decision.reason
 
 
-RATIO = "smallest ratio of best learning rates from depth 16 on, 2-shortcut / others"
-LEFT_OUT = "pairs left out, since all learning rates of one end alike"
-
-
 def test_networks_without_a_best_rate_are_not_compared() -> None:
     found = as_the_paper_says()
-    found["linear", "xavier", 96] = fake("xavier", 96, -1.0, 5.0)
-    evidence = learning.evidence(found)["B11"]
-    assert evidence[RATIO] == pytest.approx(0.2)
-    assert evidence[LEFT_OUT] == 0
-    assert evidence["depths, 2-shortcut / xavier"] == [24, 32, 96]
-    assert evidence["ratios by depth, 2-shortcut / xavier"] == pytest.approx([100, 100, 0.2])
-    found["linear", "xavier", 96].attrs["flat"] = 1
-    evidence = learning.evidence(found)["B11"]
-    assert evidence[RATIO] == pytest.approx(10)
-    assert (evidence[LEFT_OUT], evidence["pairs compared"]) == (1, 11)
-    assert numpy.isnan(evidence["ratios by depth, 2-shortcut / xavier"][-1])
+    found[Case("linear", "xavier", 96)] = fake("xavier", 96, -1.0, 5.0)
+    evidence = learning.evidence(found)[B11]
+    assert evidence[learning.SMALLEST_RATE_RATIO] == pytest.approx(0.2)
+    assert evidence[learning.PAIRS_LEFT_OUT] == 0
+    assert evidence[learning.RATIO_DEPTHS["xavier"]] == [24, 32, 96]
+    assert evidence[learning.RATE_RATIOS["xavier"]] == pytest.approx([100, 100, 0.2])
+    found[Case("linear", "xavier", 96)].attrs["flat"] = 1
+    evidence = learning.evidence(found)[B11]
+    assert evidence[learning.SMALLEST_RATE_RATIO] == pytest.approx(10)
+    assert (evidence[learning.PAIRS_LEFT_OUT], evidence[learning.PAIRS_COMPARED]) == (1, 11)
+    assert numpy.isnan(evidence[learning.RATE_RATIOS["xavier"]][-1])
 
 
 def test_nothing_is_said_where_2_shortcut_networks_have_no_best_rate() -> None:
     found = as_the_paper_says()
     for depth in (24, 32, 96):
-        found["linear", "2-shortcut", depth].attrs["flat"] = 1
-    decision = decided("B11", found)
-    assert decision.measured[LEFT_OUT] == 12
+        found[Case("linear", "2-shortcut", depth)].attrs["flat"] = 1
+    decision = decided(B11, found)
+    assert decision.measured[learning.PAIRS_LEFT_OUT.name] == 12
     assert decision.verdict == "inconclusive"
     assert "not measured" in decision.reason
 
@@ -292,34 +288,36 @@ def test_nothing_is_said_where_2_shortcut_networks_have_no_best_rate() -> None:
 def test_the_best_rate_of_all_seeds_is_compared_not_that_of_each() -> None:
     """One seed would rather have another rate; the mean decides."""
     found = as_the_paper_says()
-    found["linear", "xavier", 96]["loss"][0, 2] = 0.0
-    assert learning.evidence(found)["B11"][RATIO] == pytest.approx(10)
+    found[Case("linear", "xavier", 96)]["loss"][0, 2] = 0.0
+    assert learning.evidence(found)[B11][learning.SMALLEST_RATE_RATIO] == pytest.approx(10)
 
 
-@pytest.mark.parametrize("name", DECIDED)
-def test_a_rate_on_the_edge_leaves_it_open(name: str) -> None:
+@pytest.mark.parametrize("claim", DECIDED, ids=lambda claim: claim.id)
+def test_a_rate_on_the_edge_leaves_it_open(claim: Claim) -> None:
     found = as_the_paper_says()
-    compared = {"B12": ("relu", "orthogonal", 16), "B20": ("linear", "1-shortcut", 96)}
-    found[compared.get(name, ("linear", "2-shortcut", 96))].attrs["on_edge"] = 1
-    decision = decided(name, found)
+    compared = {B12: Case("relu", "orthogonal", 16), B20: Case("linear", "1-shortcut", 96)}
+    found[compared.get(claim, Case("linear", "2-shortcut", 96))].attrs["on_edge"] = 1
+    decision = decided(claim, found)
     assert decision.verdict == "inconclusive"
     assert "on the edge" in decision.reason
 
 
 def test_edges_of_other_networks_do_not_matter() -> None:
     found = as_the_paper_says()
-    found["linear", "xavier", 96].attrs["on_edge"] = 1
-    assert [decided(name, found).verdict for name in ("B12", "B13", "B20")] == ["reproduced"] * 3
+    found[Case("linear", "xavier", 96)].attrs["on_edge"] = 1
+    assert [decided(claim, found).verdict for claim in (B12, B13, B20)] == ["reproduced"] * 3
 
 
 def test_what_comes_after_training_takes_the_place_of_nothing() -> None:
     """Evidence of a later study replaces that of an earlier one."""
-    assert ALL_STUDIES.index(INITIAL) < ALL_STUDIES.index(LEARNING)
+    order = list(PAPER.studies)
+    assert order.index(INITIAL.name) < order.index(LEARNING.name)
 
 
 def fake_norms(depth: int, power: float) -> xarray.Dataset:
     last = 5 * depth**power * numpy.array([1.0, 1.1, 0.9])
-    return xarray.Dataset({"norm": (("seed", "step"), numpy.stack([0 * last, last], 1))}, attrs={"depth": depth})
+    norm = (("seed", "step"), numpy.stack([0 * last, last], 1))
+    return xarray.Dataset({"norm": norm, "loss": (("seed", "step"), [[2.0, 1.0]] * 3)}, attrs={"depth": depth})
 
 
 def fake_states(with_norms: float) -> xarray.Dataset:
@@ -341,14 +339,16 @@ def test_slopes_of_power_laws_are_found() -> None:
         kind: [fake_norms(depth, power) for depth in (6, 12, 24)] for kind, power in (("linear", -0.4), ("relu", -0.1))
     }
     found = norms.evidence(parts, fake_states(0.2), fake_branches(-0.5))
-    assert found["B14"]["slope of log mean |W|_F over log depth, linear"] == pytest.approx([-0.4] * 3)
-    assert found["B14"]["slope of log mean |W|_F over log depth, ReLU-mid"] == pytest.approx([-0.1] * 3)
-    assert CLAIMED["B14"].decide(found["B14"], "quick").verdict == "not reproduced"
-    assert found["B22"]["slope of log variance over depth, with - without BatchNorm"] == pytest.approx([-0.5] * 3)
-    assert found["B22"]["slope of log branch output over log depth of the network"] == pytest.approx([-0.5] * 3)
-    assert CLAIMED["B22"].decide(found["B22"], "quick").verdict == "reproduced"
+    assert found[B14][norms.NORM_SLOPE["linear"]] == pytest.approx([-0.4] * 3)
+    assert found[B14][norms.NORM_SLOPE["relu"]] == pytest.approx([-0.1] * 3)
+    assert found[B14][norms.EQUAL_LOSS_SLOPE["relu"]] == pytest.approx([-0.1] * 3)
+    assert found[B14][norms.FALLING_SHARE["linear"]] == [1.0] * 3
+    assert NORMS.decide(B14, found[B14], "quick").verdict == "not reproduced"
+    assert found[B22][norms.GROWTH_BY_BATCH_NORM] == pytest.approx([-0.5] * 3)
+    assert found[B22][norms.BRANCH_SLOPE] == pytest.approx([-0.5] * 3)
+    assert NORMS.decide(B22, found[B22], "quick").verdict == "reproduced"
     found = norms.evidence(parts, fake_states(0.8), fake_branches(0.1))
-    assert CLAIMED["B22"].decide(found["B22"], "quick").verdict == "not reproduced"
+    assert NORMS.decide(B22, found[B22], "quick").verdict == "not reproduced"
 
 
 def test_norms_are_those_of_convolutions() -> None:
@@ -370,7 +370,7 @@ def test_a_resnet_is_followed_through_its_training(tmp_path: Path) -> None:
     run, bench = bench_in(tmp_path / "run", NORMS)
     training = dataclasses.replace(residual_training(5, (0.4, 0.605)), batch=8, precision="float32")
     with run:
-        found = norms._residual(bench, colours(), training, 8)
+        found = residual_norms(bench, colours(), training, 8)
     assert found["norm"].shape == (1, 6)
     assert numpy.isfinite(found["norm"]).all()
     assert len(set(found["norm"].values.ravel().tolist())) == 6
@@ -381,8 +381,8 @@ def test_a_resnet_is_followed_through_its_training(tmp_path: Path) -> None:
 
 
 def test_drops_are_the_papers() -> None:
-    assert residual_training(200, (0.4, 0.605)).milestones == (80, 121)
-    assert residual_training(40, (0.4, 0.605)).milestones == (16, 24)
+    assert residual_training(200, norms.DROPS).milestones == (80, 121)
+    assert residual_training(40, norms.DROPS).milestones == (16, 24)
     assert residual_training(164, shortcuts.DROPS).milestones == (81, 122)
 
 
@@ -396,27 +396,34 @@ def fake_errors(values: dict[int, float]) -> dict[int, xarray.Dataset]:
 def test_shortcuts_past_depth_400() -> None:
     worse, better = {110: 0.06, 434: 0.065, 866: 0.08}, {110: 0.06, 434: 0.055, 866: 0.05}
     residual = {n: fake_errors(better if n == 2 else worse) for n in (1, 2, 3, 4)}
-    found = shortcuts.evidence(residual, {})["B19"]
-    assert found["smallest step of the error past depth 400, shortcut 3"] == pytest.approx([0.015] * 3)
-    assert CLAIMED["B19"].decide(found, "paper").verdict == "reproduced"
-    assert CLAIMED["B19"].decide(found, "quick").verdict == "inconclusive"
+    found = shortcuts.evidence(residual, {})[B19]
+    assert found[shortcuts.STEP_PAST_EXTREME[3]] == pytest.approx([0.015] * 3)
+    assert SHORTCUT_DEPTHS.decide(B19, found, "paper").verdict == "reproduced"
+    assert SHORTCUT_DEPTHS.decide(B19, found, "quick").verdict == "inconclusive"
     residual[3] = fake_errors(better)
-    assert CLAIMED["B19"].decide(shortcuts.evidence(residual, {})["B19"], "paper").verdict == "not reproduced"
+    assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(residual, {})[B19], "paper").verdict == "not reproduced"
     shallow = {n: {110: parts[110]} for n, parts in residual.items()}
-    assert CLAIMED["B19"].decide(shortcuts.evidence(shallow, {})["B19"], "full").verdict == "inconclusive"
+    assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(shallow, {})[B19], "full").verdict == "inconclusive"
 
 
 def test_bad_settings_are_named() -> None:
     for settings, change, words in (
-        (LearningSettings(), {"depths": (5,)}, r"expected even depths, got \(5, "),
-        (LearningSettings(), {"besides": (16,)}, r"multiples of 6, got \(16,\)"),
+        (LearningSettings(), {"depths": (5,)}, "depths: expected each at least 1 and an even number, got 5"),
+        (LearningSettings(), {"besides": (16,)}, "besides: expected each at least 1 and a multiple of 6, got 16"),
         (LearningSettings(), {"steps": 0}, "steps: expected at least 1, got 0"),
         (LearningSettings(), {"relu_samples": -3}, "relu_samples: expected at least 1, got -3"),
-        (NormSettings(), {"depths": (6,)}, "two even depths or more"),
-        (NormSettings(), {"rate": 0.0}, "a rate above 0"),
-        (NormSettings(), {"residual_epochs": 2}, "for two drops"),
-        (ShortcutSettings(), {"connected": (16,)}, "multiples of 12"),
-        (ShortcutSettings(), {"residual_epochs": 1}, "5 epochs or more"),
+        (
+            LearningSettings(),
+            {"depths": (), "relu_depths": (), "besides": ()},
+            "depths, relu_depths, besides: expected a depth in one of them, got none",
+        ),
+        (NormSettings(), {"depths": (6,)}, "depths: expected at least two values, got 6"),
+        (NormSettings(), {"depths": (6, 7)}, "depths: expected each at least 2 and an even number, got 6, 7"),
+        (NormSettings(), {"trained": (8,)}, "trained: expected at least two values, got 8"),
+        (NormSettings(), {"rate": 0.0}, "rate: expected above 0, got 0.0"),
+        (NormSettings(), {"residual_epochs": 2}, "residual_epochs: expected at least 5, got 2"),
+        (ShortcutSettings(), {"connected": (16,)}, "connected: expected each at least 1 and a multiple of 12, got 16"),
+        (ShortcutSettings(), {"residual_epochs": 1}, "residual_epochs: expected at least 5, got 1"),
         (ShortcutSettings(), {"residual": (56,)}, "such as"),
     ):
         with pytest.raises(InputError, match=words):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +14,35 @@ import xarray
 
 from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
-from skipscope.papers.b.checks.leaving_zero import best_of
-from skipscope.papers.b.claims import CLAIMS
+from skipscope.papers.b.learning_rates import ON_EDGE
+from skipscope.papers.b.measurements import states_and_branches, weight_norms
+from skipscope.papers.b.measurements.leaving_zero import at_best_rates
+from skipscope.papers.b.networks.residual import residual_training
 from skipscope.papers.b.studies import norms, theorem1, theorem2
 from skipscope.papers.b.studies.norms import STUDY as NORMS
-from skipscope.papers.b.studies.norms import NormSettings, residual_training
+from skipscope.papers.b.studies.norms import NormSettings
 from skipscope.papers.b.studies.shortcuts import ShortcutSettings
+from skipscope.papers.b.studies.theorem1 import B15, B16, B17, B18, Theorem1Settings
 from skipscope.papers.b.studies.theorem1 import STUDY as THEOREM1
-from skipscope.papers.b.studies.theorem1 import Theorem1Settings
+from skipscope.papers.b.studies.theorem2 import B1, B2, B3, B4, B5, B21, B23, Theorem2Settings, condition_on
 from skipscope.papers.b.studies.theorem2 import STUDY as THEOREM2
-from skipscope.papers.b.studies.theorem2 import Theorem2Settings
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Study
+from skipscope.papers.b.whitened import LOWEST_LOSS
+from skipscope.papers.kit import Bench, Claim, Evidence, Study
 from skipscope.runs import RunFolder, load_run
 from tests.data.real import require
 
-CLAIMED = {claim.id: claim for claim in CLAIMS}
-MNIST = "cond(H) on MNIST with 10 components"
+MNIST = condition_on("MNIST")
 SMALL1 = Theorem1Settings(2, points=5, labelled=10, steps=(30, 1000), distances=(0.1, 0.25, 0.5), units=100)
 SMALL2 = Theorem2Settings("digits", (3,), sets=4, units=(1, 2, 4, 8, 16, 32), per_decade=2, steps=400)
 
-Found = Mapping[str, Mapping[str, Any]]
 
-
-def found_by(study: Study, settings: Any, path: Path) -> Found:
+def found_by(study: Study, settings: Any, path: Path) -> Evidence:
     with RunFolder(path, f"study {study.id}") as run:
-        return study.run(Bench(study.name, run, preset="quick", seed=0, device="cpu"), settings)
+        return study.run(Bench(study.id, run, preset="quick", seed=0, device="cpu"), settings)
 
 
 @pytest.fixture(scope="module", name="first")
-def _first(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def _first(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     return found_by(THEOREM1, SMALL1, tmp_path_factory.mktemp("b") / "theorem1")
 
 
@@ -54,64 +52,63 @@ def _second_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", name="second")
-def _second(second_path: Path) -> Found:
+def _second(second_path: Path) -> Evidence:
     return found_by(THEOREM2, SMALL2, second_path)
 
 
 @pytest.mark.parametrize("study", [THEOREM1, THEOREM2], ids=lambda study: study.name)
 def test_smoke_has_evidence_for_every_criterion(study: Study, tmp_path: Path) -> None:
     found = found_by(study, study.presets["smoke"], tmp_path / "run")
-    own = {claim.id for claim in CLAIMS if claim.study == study.id}
-    assert set(found) == own
-    for name in own:
-        asked = {criterion.quantity for criterion in (*CLAIMED[name].criteria, *CLAIMED[name].controls)}
-        assert asked - set(found[name]) == ({MNIST} if name == "B2" else set())
-        assert CLAIMED[name].decide(found[name], "smoke").verdict == "inconclusive"
+    assert set(found) == set(study.claims)
+    for claim in study.claims:
+        asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
+        assert asked - set(found[claim]) == ({MNIST} if claim is B2 else set())
+        assert study.decide(claim, found[claim], "smoke").verdict == "inconclusive"
 
 
-@pytest.mark.parametrize("name", ["B15", "B16", "B17", "B18"])
-def test_theorem_1_is_reproduced(name: str, first: Found) -> None:
-    decision = CLAIMED[name].decide(first[name], "quick")
+@pytest.mark.parametrize("claim", [B15, B16, B17, B18], ids=lambda claim: claim.id)
+def test_theorem_1_is_reproduced(claim: Claim, first: Evidence) -> None:
+    decision = THEOREM1.decide(claim, first[claim], "quick")
     assert decision.verdict == "reproduced", decision.reason
 
 
-def test_float64_loses_close_points_and_keeps_far_ones(first: Found) -> None:
-    assert first["B18"]["largest error end to end in float64"] > 0.1
-    assert first["B18"]["largest error end to end in float64, rho >= 0.5"] < 1e-6
-    assert first["B16"]["detours"] == 5 * 4
+def test_float64_loses_close_points_and_keeps_far_ones(first: Evidence) -> None:
+    assert first[B18][theorem1.FLOAT64_ERROR] > 0.1
+    assert first[B18][theorem1.WIDE_FLOAT64_ERROR] < 1e-6
+    assert first[B16][theorem1.DETOURS] == 5 * 4
 
 
-@pytest.mark.parametrize("name", ["B1", "B3", "B4", "B21", "B23"])
-def test_theorem_2_is_reproduced(name: str, second: Found) -> None:
-    decision = CLAIMED[name].decide(second[name], "quick")
+@pytest.mark.parametrize("claim", [B1, B3, B4, B21, B23], ids=lambda claim: claim.id)
+def test_theorem_2_is_reproduced(claim: Claim, second: Evidence) -> None:
+    decision = THEOREM2.decide(claim, second[claim], "quick")
     assert decision.verdict == "reproduced", decision.reason
 
 
-def test_digits_do_not_decide_the_number_of_mnist(second: Found) -> None:
-    decision = CLAIMED["B2"].decide(second["B2"], "quick")
+def test_digits_do_not_decide_the_number_of_mnist(second: Evidence) -> None:
+    decision = THEOREM2.decide(B2, second[B2], "quick")
     assert decision.verdict == "inconclusive"
     assert decision.reason == f"{MNIST}: not measured"
-    assert second["B2"]["relative spread of cond(H) over R"] <= 1e-12
-    assert second["B2"]["cond(H) on digits with 10 components"] == pytest.approx(1.5919, abs=1e-4)
+    assert second[B2][theorem2.SPREAD_OVER_UNITS] <= 1e-12
+    assert second[B2][condition_on("digits")] == pytest.approx(1.5919, abs=1e-4)
 
 
-def test_a_true_relu_does_not_follow_the_formula(second: Found) -> None:
-    found = second["B5"]
-    assert found["norm of the Hessian at exact zero"] == 0
-    assert min(found["cond(H) at 0.01 Xavier / cond(M)"]) > 1.5
-    assert CLAIMED["B5"].decide(found, "quick").reason.startswith("reported, not judged")
+def test_a_true_relu_does_not_follow_the_formula(second: Evidence) -> None:
+    found = second[B5]
+    assert found[theorem2.RELU_AT_ZERO] == 0
+    assert min(found[theorem2.RELU_CONDITION_RATIO]) > 1.5
+    assert THEOREM2.decide(B5, found, "quick").reason.startswith("reported, not judged")
 
 
-def test_all_deep_shortcuts_stay_at_zero_from_the_papers_start(second: Found) -> None:
-    assert second["B23"]["smallest share of the loss at zero that is left, from 0.01 Xavier"] > 0.999
-    assert max(second["B23"]["final loss, 4-shortcut"]) < 1  # but not from 0.1 Xavier
+def test_all_deep_shortcuts_stay_at_zero_from_the_papers_start(second: Evidence) -> None:
+    assert second[B23][theorem2.LEFT_FROM_PAPERS_START] > 0.999
+    assert max(second[B23][theorem2.FINAL_LOSS]) < 1  # but not from 0.1 Xavier
 
 
-def test_the_best_rate_of_each_shortcut_depth_is_inside_of_the_grid(second: Found) -> None:
-    found = second["B23"]
-    assert found["best learning rates on the edge of their grid"] == 0
-    assert len(found["best learning rates for n = 4, 5, 6"]) == 3
-    decision = CLAIMED["B23"].decide({**found, "best learning rates on the edge of their grid": 1}, "quick")
+def test_the_best_rate_of_each_shortcut_depth_is_inside_of_the_grid(second: Evidence) -> None:
+    found = second[B23]
+    assert found[ON_EDGE] == 0
+    assert len(found[theorem2.BEST_RATES]) == 3
+    decision = THEOREM2.decide(B23, {**found, ON_EDGE: 1}, "quick")
     assert decision.verdict == "inconclusive"
     assert "on the edge" in decision.reason
 
@@ -123,16 +120,16 @@ def test_rates_that_diverge_close_the_grid() -> None:
         dims=("n", "network", "rate"),
         coords={"n": [3, 4, 5, 6], "rate": [0.1, 1.0, 10.0]},
     )
-    found = best_of(losses)
+    found = at_best_rates(losses)
     assert found["on_edge"].values.tolist() == [True, False, True, True]
     assert found["rate"].values.tolist() == [10, 1, 0.1, 0.1]
     assert found["loss"].sel(n=4).values.tolist() == [1, 1]
 
 
-def test_wrong_forms_are_not_reproduced(second: Found, second_path: Path) -> None:
+def test_wrong_forms_are_not_reproduced(second: Evidence, second_path: Path) -> None:
     saved = load_run(second_path)
     parts = {name.removeprefix("theorem2-"): saved.dataset(name) for name in saved.names}
-    assert theorem2.evidence(**parts)["B1"] == second["B1"]
+    assert theorem2.evidence(**parts)[B1] == second[B1]
     parts["forms"]["hessian_error"][:] = 1e-9
     jump_and_rise = [[1.0, 60, 60, 60, 60, 60], [1.0, 1.01, 1.02, 1.03, 1.04, 1.05]]  # n = 1, n = 2
     parts["conditions"]["condition"][:] = numpy.array(jump_and_rise)
@@ -140,8 +137,8 @@ def test_wrong_forms_are_not_reproduced(second: Found, second_path: Path) -> Non
     parts["biases"]["zeros"][0] += 1
     parts["escape"]["loss"].loc[{"n": 5}] /= 100
     found = theorem2.evidence(**parts)
-    for name in ("B1", "B2", "B3", "B4", "B21", "B23"):
-        assert CLAIMED[name].decide(found[name], "quick").verdict == "not reproduced", name
+    for claim in (B1, B2, B3, B4, B21, B23):
+        assert THEOREM2.decide(claim, found[claim], "quick").verdict == "not reproduced", claim.id
 
 
 def test_norms_that_do_not_shrink_are_not_reproduced(tmp_path: Path) -> None:
@@ -150,22 +147,22 @@ def test_norms_that_do_not_shrink_are_not_reproduced(tmp_path: Path) -> None:
     parts = [saved.dataset(f"theorem1-{name}") for name in ("lemma1", "paths", "norms", "errors")]
     parts[2]["largest"][:] = 1.0
     parts[2]["units"][:] = [10, 1000]
-    assert CLAIMED["B17"].decide(theorem1.evidence(*parts)["B17"], "quick").verdict == "not reproduced"
+    assert THEOREM1.decide(B17, theorem1.evidence(*parts)[B17], "quick").verdict == "not reproduced"
 
 
 def test_bad_settings_are_named() -> None:
     for settings, change, words in (
-        (SMALL1, {"units": 1}, "units: expected two or more, got 1"),
+        (SMALL1, {"units": 1}, "units: expected at least 2, got 1"),
         (SMALL1, {"draws": 0}, "draws: expected at least 1, got 0"),
-        (SMALL1, {"steps": (30, 0)}, r"at least 1 or more, got \(30, 0\)"),
-        (SMALL1, {"distances": (1.5,)}, r"above 0 and up to 1, got \(1.5,\)"),
-        (SMALL2, {"units": (4,)}, r"two numbers of units, got sizes=\(3,\), units=\(4,\)"),
-        (SMALL2, {"sizes": (3, 0)}, r"sizes: expected at least 1, got \(3, 0\)"),
+        (SMALL1, {"steps": (30, 0)}, "steps: expected each at least 1, got 30, 0"),
+        (SMALL1, {"distances": (1.5,)}, "distances: expected each above 0 and at most 1, got 1.5"),
+        (SMALL2, {"units": (4,)}, "units: expected at least two values, got 4"),
+        (SMALL2, {"sizes": (3, 0)}, "sizes: expected each at least 1, got 3, 0"),
         (SMALL2, {"steps": 0}, "steps: expected at least 1, got 0"),
         (NormSettings(), {"samples": 0}, "samples: expected at least 1, got 0"),
-        (NormSettings(), {"rate": -1.0}, "a rate above 0, got -1.0"),
+        (NormSettings(), {"rate": -1.0}, "rate: expected above 0, got -1.0"),
         (ShortcutSettings(), {"networks": 0}, "networks: expected at least 1, got 0"),
-        (ShortcutSettings(), {"residual_epochs": 4}, "5 epochs or more, got 4"),
+        (ShortcutSettings(), {"residual_epochs": 4}, "residual_epochs: expected at least 5, got 4"),
     ):
         with pytest.raises(InputError, match=words):
             dataclasses.replace(settings, **change)
@@ -200,10 +197,9 @@ def test_norms_fall_with_depth_during_a_share_of_the_training() -> None:
 
 
 def test_states_from_small_weights_neither_stand_still_nor_explode(tmp_path: Path) -> None:
-    settings = dataclasses.replace(NORMS.presets["smoke"], initial=32, networks=3)
     with RunFolder(tmp_path / "run", "study B.norms") as run:
-        bench = Bench("norms", run, preset="quick", seed=0, device="cpu")
-        states = norms._states(bench, bench.data("digits"), settings)
+        bench = Bench(NORMS.id, run, preset="quick", seed=0, device="cpu")
+        states = states_and_branches.states(bench, bench.data("digits"), bench.seeds(3), 32)
     slopes = abs(norms._growth(states, "from zero"))
     assert (slopes > 0).all()
     assert (slopes <= 1e-3).all()
@@ -225,19 +221,19 @@ def test_a_kill_before_the_part_is_written_loses_no_training(tmp_path: Path, mon
     def measured(folder: str, former: Any = "refuse") -> xarray.Dataset:
         with RunFolder(tmp_path / folder, "study B.norms", former=former) as run:
             bench = Bench(
-                "norms",
+                NORMS.id,
                 run,
                 preset="full",
                 seed=0,
                 device="cpu",
                 progress=lambda what, done, total: trained.append(done),
             )
-            return norms._residual(bench, noise(), training, 8)
+            return weight_norms.residual_norms(bench, noise(), training, 8)
 
     expected = measured("whole")
     assert trained.pop() == 15
     with monkeypatch.context() as patch:
-        patch.setattr(norms, "_branch_outputs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(weight_norms, "branch_outputs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             measured("killed")
     assert list((tmp_path / "killed").rglob("*.training.*"))
@@ -250,10 +246,10 @@ def test_a_kill_before_the_part_is_written_loses_no_training(tmp_path: Path, mon
 def test_the_known_numbers_of_mnist(tmp_path: Path) -> None:
     require("mnist")
     settings = dataclasses.replace(SMALL2, data=f"mnist:{os.environ['SKIPSCOPE_DATA']}", networks=1, steps=1)
-    found = found_by(THEOREM2, settings, tmp_path / "run")["B2"]
-    assert CLAIMED["B2"].decide(found, "quick").verdict == "reproduced"
+    found = found_by(THEOREM2, settings, tmp_path / "run")[B2]
+    assert THEOREM2.decide(B2, found, "quick").verdict == "reproduced"
     assert found[MNIST] == pytest.approx(1.4907, abs=1e-4)
-    assert found["with the 10th percentile for the smallest eigenvalue"] == pytest.approx(1.4666, abs=1e-4)
-    assert found["over all signs"] == pytest.approx([1.408, 1.634], abs=1e-3)
-    assert found["loss at the identity"] == pytest.approx(5.0159, abs=1e-4)
-    assert found["lowest loss of a linear map"] == pytest.approx(0.3371410, abs=1e-7)
+    assert found[theorem2.PERCENTILE_CONDITION] == pytest.approx(1.4666, abs=1e-4)
+    assert found[theorem2.OVER_ALL_SIGNS] == pytest.approx([1.408, 1.634], abs=1e-3)
+    assert found[theorem2.LOSS_AT_IDENTITY] == pytest.approx(5.0159, abs=1e-4)
+    assert found[LOWEST_LOSS] == pytest.approx(0.3371410, abs=1e-7)

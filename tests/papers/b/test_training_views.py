@@ -17,8 +17,8 @@ from skipscope.papers.b.figures.training import (
     state_variances,
     tuned_losses,
 )
+from skipscope.papers.b.learning_rates import log_excess
 from skipscope.papers.b.studies.learning import STUDY as LEARNING
-from skipscope.papers.b.studies.learning import log_excess
 from skipscope.papers.b.studies.norms import STUDY as NORMS
 from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
 from skipscope.papers.b.views.training import learning_view, norms_view, shortcuts_view

@@ -66,6 +66,11 @@ def member_weights(
     return torch.stack([drawn[member.init, member.seed] for member in members])
 
 
+def precision_of(spec: ShortcutSpec, device: torch.device | str) -> torch.dtype:
+    """In which the studies train: float64, but networks with activations on a GPU in float32."""
+    return torch.float64 if spec.linear or torch.device(device).type == "cpu" else torch.float32
+
+
 @dataclass(frozen=True, eq=False)
 class Ensemble:
     """What became of the members. Histories are on the CPU in float64; what a frozen member has no value for is NaN."""

@@ -19,43 +19,76 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy
-import torch
-from torch import Tensor
 
-from skipscope.errors import InputError
+from skipscope.constraints import Constrained, at_least, each, multiple_of, not_empty
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.claims import decided_by
-from skipscope.papers.b.networks import Moments, ShortcutSpec, initial_weights, shortcut_hessian
-from skipscope.papers.b.subjects import ARCHITECTURES, LOG_CEILING, NOISE, Task, spec_of, task
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.b.architectures import ARCHITECTURES, WITH_HESSIANS
+from skipscope.papers.b.learning_rates import CHOSEN_BY_JUDGED_SEEDS, NONE_ON_EDGE
+from skipscope.papers.b.measurements.hessian_spectrum import LOG_CEILING, log_condition, spectrum_numbers
+from skipscope.papers.b.networks import initial_weights
+from skipscope.papers.b.whitened import WhitenedData, whitened_data
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.runs.sweep import Task
 
 if TYPE_CHECKING:
     import xarray
 
-MEASURE = "shortcut_initial"
-SHOWN = ("xavier", "orthogonal", "1-shortcut", "2-shortcut")
-TENTH = 0.1  # the quantile of |lambda| that stands for the smallest
-COMPARED = 16  # the depth at which Xavier's and orthogonal weights are
+COMPARED_DEPTH = 16  # at which Xavier's and orthogonal weights are compared
+
+
+# -- claims
+
+RANGE = Quantity("range of log10 cond over depth, 2-shortcut")
+SMALLEST_STEP = {
+    name: Quantity(f"smallest step of mean log10 cond over depth, {title}")
+    for name, title in {"orthogonal": "orthogonal", "xavier": "Xavier"}.items()
+}
+XAVIER_GAP = Quantity(f"log10 cond at depth {COMPARED_DEPTH}, Xavier - orthogonal")
+VALUES_MASKED = Quantity("values masked")
+MEAN_BY_DEPTH = {name: Quantity(f"mean log10 cond by depth, {name}") for name in WITH_HESSIANS}
+DEPTHS = Quantity("depths")
+B6 = Claim(
+    "B6",
+    "At initialisation the condition number of 2-shortcut networks is constant in depth; that of plain networks "
+    "grows, fastest with Xavier weights.",
+    "log10 cond at initialisation against depth, 10 runs (figure 4)",
+    criteria=(
+        RANGE.at_most(0.05),
+        *(step.above(0.0) for step in SMALLEST_STEP.values()),
+        XAVIER_GAP.at_least(1.0),
+    ),
+    seeds=10,
+    note=f"Means are over runs. Values above 1e{LOG_CEILING} are float64 noise and masked.",
+)
+
+CONDITIONS_APART = Quantity("largest |log10 cond, 1-shortcut - orthogonal| over depths")
+MEAN_CONDITIONS_APART = Quantity("|difference of mean log10 cond, 1-shortcut and orthogonal| by depth")
+LOSSES_APART = Quantity("largest |log10 excess loss, 1-shortcut - orthogonal| over depths")
+DEPTHS_AFTER_TRAINING = Quantity("depths compared after training (by B.learning)")
+B20 = Claim(
+    "B20",
+    "1-shortcut networks from zero train like plain ones from orthogonal weights.",
+    "log10 cond at initialisation, and log10 excess loss at the best learning rate, at every depth of figures 4 and 7",
+    criteria=(CONDITIONS_APART.at_most(0.05), LOSSES_APART.at_most(0.3)),
+    controls=(DEPTHS_AFTER_TRAINING.at_least(1.0), NONE_ON_EDGE),
+    seeds=3,
+    note=(
+        "The condition numbers are those of B.initial, the losses those of B.learning: both have to run, as they "
+        f"do in a run of the whole paper. The losses differed by 1.5 orders at depth 4. {CHOSEN_BY_JUDGED_SEEDS}"
+    ),
+)
 
 
 @dataclass(frozen=True)
-class InitialSettings:
+class InitialSettings(Constrained):
     data: str = "mnist"  # whitened
-    depths: tuple[int, ...] = (4, 8, 16, 24, 32)
-    runs: int = 10  # seeds at each of these depths
-    deep: tuple[int, ...] = (64, 96)
-    deep_runs: int = 1
-
-    def __post_init__(self) -> None:
-        depths = (*self.depths, *self.deep)
-        if not self.depths or any(depth < 2 or depth % 2 for depth in depths):
-            raise InputError(f"depths, deep: expected even depths, got {self.depths} and {self.deep}")
-        if min(self.runs, self.deep_runs) < 1:
-            raise InputError(f"runs, deep_runs: expected at least 1, got {self.runs} and {self.deep_runs}")
+    depths: Annotated[tuple[int, ...], not_empty, each(at_least(2), multiple_of(2))] = (4, 8, 16, 24, 32)
+    runs: Annotated[int, at_least(1)] = 10  # seeds at each of these depths
+    deep: Annotated[tuple[int, ...], each(at_least(2), multiple_of(2))] = (64, 96)
+    deep_runs: Annotated[int, at_least(1)] = 1
 
     def runs_at(self, depth: int) -> int:
         return self.runs if depth in self.depths else self.deep_runs
@@ -66,48 +99,41 @@ class InitialSettings:
 
 
 def run(bench: Bench, settings: InitialSettings) -> Evidence:
-    subject = task(bench, settings.data)
-    pieces = []
-    for depth in settings.all_depths:  # the cheap ones first
-        for name in SHOWN:
-            seeds = bench.seeds(settings.runs_at(depth))
-            pieces.append(bench.part(f"{name}-{depth}", partial(_at_start, bench, subject, name, depth, seeds)))
-    about = {"measure": MEASURE, "log_ceiling": LOG_CEILING}
+    white = whitened_data(bench, settings.data)
+    pieces = bench.sweep(
+        Task(f"{name}-{depth}", partial(_at_start, bench, white, name, depth, bench.seeds(settings.runs_at(depth))))
+        for depth in settings.all_depths  # the cheap ones first
+        for name in WITH_HESSIANS
+    )
+    about = {"measure": "shortcut_initial", "log_ceiling": LOG_CEILING}
     return evidence(bench.part("", lambda: _joined(pieces).assign_attrs(about)))
 
 
-def evidence(start: xarray.Dataset) -> dict[str, dict[str, Any]]:
+def evidence(start: xarray.Dataset) -> Evidence:
     """start: `log_condition` (architecture, depth, seed), NaN where masked or not measured."""
-    logs = {name: start["log_condition"].sel(architecture=name) for name in SHOWN}
+    logs = {name: start["log_condition"].sel(architecture=name) for name in WITH_HESSIANS}
     flat = logs["2-shortcut"]
     apart = logs["1-shortcut"] - logs["orthogonal"]
     known = start["depth"].values
-    found: dict[str, dict[str, Any]] = {
-        "B6": {
-            "seeds": start.sizes["seed"],
-            "range of log10 cond over depth, 2-shortcut": (flat.max("depth") - flat.min("depth")).values.tolist(),
-            "smallest step of mean log10 cond over depth, orthogonal": _smallest_step(logs["orthogonal"]),
-            "smallest step of mean log10 cond over depth, Xavier": _smallest_step(logs["xavier"]),
-            "values masked": int(start["masked"].sum()),
-            **{
-                f"mean log10 cond by depth, {name}": values.mean("seed").values.tolist()
-                for name, values in logs.items()
-            },
-            "depths": known.tolist(),
-        },
-        "B20": {
-            "seeds": start.sizes["seed"],
-            "largest |log10 cond, 1-shortcut - orthogonal| over depths": abs(apart).max("depth").values.tolist(),
-            "|difference of mean log10 cond, 1-shortcut and orthogonal| by depth": abs(
-                apart.mean("seed")
-            ).values.tolist(),
-            "depths compared after training (by B.learning)": 0,  # what that study says takes its place
+    growth: dict[Quantity, Any] = {
+        SEEDS: start.sizes["seed"],
+        RANGE: (flat.max("depth") - flat.min("depth")).values.tolist(),
+        **{step: _smallest_step(logs[name]) for name, step in SMALLEST_STEP.items()},
+        VALUES_MASKED: int(start["masked"].sum()),
+        **{mean: logs[name].mean("seed").values.tolist() for name, mean in MEAN_BY_DEPTH.items()},
+        DEPTHS: known.tolist(),
+    }
+    if COMPARED_DEPTH in known:
+        growth[XAVIER_GAP] = (logs["xavier"] - logs["orthogonal"]).sel(depth=COMPARED_DEPTH).values.tolist()
+    return {
+        B6: growth,
+        B20: {
+            SEEDS: start.sizes["seed"],
+            CONDITIONS_APART: abs(apart).max("depth").values.tolist(),
+            MEAN_CONDITIONS_APART: abs(apart.mean("seed")).values.tolist(),
+            DEPTHS_AFTER_TRAINING: 0,  # the number that B.learning gives takes its place
         },
     }
-    if COMPARED in known:
-        gap = (logs["xavier"] - logs["orthogonal"]).sel(depth=COMPARED)
-        found["B6"]["log10 cond at depth 16, Xavier - orthogonal"] = gap.values.tolist()
-    return found
 
 
 def _smallest_step(logs: xarray.DataArray) -> float:
@@ -119,37 +145,15 @@ def _smallest_step(logs: xarray.DataArray) -> float:
 # -- what is measured
 
 
-def spectrum_numbers(spec: ShortcutSpec, weights: Tensor, moments: Moments) -> dict[str, float]:
-    """Of the whole spectrum of the exact Hessian. index: the share of negative eigenvalues, but for rounding noise."""
-    at = shortcut_hessian(spec, weights, moments)
-    values = torch.linalg.eigvalsh(at.matrix)
-    magnitudes = values.abs()
-    largest, tenth = float(magnitudes.max()), float(magnitudes.quantile(TENTH))
-    return {
-        "loss": at.loss,
-        "gradient": float(at.gradient.norm()),
-        "largest": largest,
-        "tenth": tenth,
-        "index": float((values < -NOISE * largest).double().mean()),
-    }
-
-
-def log_condition(largest: Any, tenth: Any) -> numpy.ndarray:
-    """log10 of largest / tenth; NaN where that is above LOG_CEILING, and hence rounding noise."""
-    largest, tenth = numpy.asarray(largest, float), numpy.asarray(tenth, float)
-    fine = tenth > NOISE * largest
-    return numpy.where(fine, numpy.log10(largest / numpy.where(fine, tenth, 1.0)), numpy.nan)
-
-
-def _at_start(bench: Bench, subject: Task, name: str, depth: int, seeds: Sequence[int]) -> xarray.Dataset:
+def _at_start(bench: Bench, white: WhitenedData, name: str, depth: int, seeds: Sequence[int]) -> xarray.Dataset:
     import xarray
 
-    spec, (_, init) = spec_of(name, depth), ARCHITECTURES[name]
+    spec, init = ARCHITECTURES[name].spec(depth), ARCHITECTURES[name].init
     progress = bench.steps(f"Hessians of {name} networks of depth {depth}")
     rows = []
     for done, seed in enumerate(seeds):
         progress(done, len(seeds))
-        rows.append(spectrum_numbers(spec, initial_weights(spec, init, seed, device=bench.device), subject.moments))
+        rows.append(spectrum_numbers(spec, initial_weights(spec, init, seed, device=bench.device), white.moments))
     columns = {key: numpy.array([row[key] for row in rows]) for key in rows[0]}
     columns["log_condition"] = log_condition(columns["largest"], columns["tenth"])
     columns["masked"] = numpy.isnan(columns["log_condition"]).astype(float)
@@ -157,7 +161,7 @@ def _at_start(bench: Bench, subject: Task, name: str, depth: int, seeds: Sequenc
     return xarray.Dataset(
         {key: (dimensions, values[None, None]) for key, values in columns.items()},
         {"architecture": [name], "depth": [depth], "seed": list(seeds)},
-        {"part": "piece", "data": subject.name},
+        {"part": "piece", "data": white.name},
     )
 
 
@@ -190,5 +194,5 @@ STUDY = Study(
         "paper": "a quarter of an hour on one GPU: Hessians of 9,600 weights",
     },
     run=run,
-    claims=decided_by("B.initial"),
+    claims=(B6, B20),
 )

@@ -14,62 +14,80 @@ paper, for days.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy
 
+from skipscope.constraints import Constrained, Expectation, at_least, each, multiple_of
 from skipscope.data import Dataset
-from skipscope.errors import InputError
 from skipscope.models.resnet_specification import blocks_per_stage
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.claims import decided_by
-from skipscope.papers.b.networks import Samples, ShortcutSpec
-from skipscope.papers.b.studies.learning import learnt, over
-from skipscope.papers.b.studies.norms import residual_training
-from skipscope.papers.b.subjects import COMPONENTS, task
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.b.learning_rates import trained_at_best_rate
+from skipscope.papers.b.measurements.fits import extreme_per_seed
+from skipscope.papers.b.networks import ShortcutSpec
+from skipscope.papers.b.networks.residual import residual_training
+from skipscope.papers.b.whitened import COMPONENTS, whitened_data
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.runs.sweep import Task
 from skipscope.training import Settings
 
 if TYPE_CHECKING:
     import xarray
 
-MEASURE = "shortcut_depths"
-SHORTCUTS = (1, 2, 3, 4)
-START = 0.1  # times Xavier's weights: from the paper's 0.01 shortcuts of depth 4 do not move
-EXTREME = 400  # layers
+MEASURE_NAME = "shortcut_depths"
+SHORTCUT_DEPTHS = (1, 2, 3, 4)
+START_FACTOR = 0.1  # times Xavier's weights: from the paper's 0.01 shortcuts of depth 4 do not move
+EXTREME_DEPTH = 400  # layers
 DROPS = (0.494, 0.744)  # of the learning rate: fb.resnet.torch has them after 81 and 122 of 164 epochs
 
 Found = Mapping[int, Mapping[int, "xarray.Dataset"]]  # shortcut depth, depth
 
 
+# -- claims
+
+LARGEST_STEP = Quantity("largest step of the error over depth, shortcut 2")
+STEP_PAST_EXTREME = {
+    n: Quantity(f"smallest step of the error past depth {EXTREME_DEPTH}, shortcut {n}")
+    for n in SHORTCUT_DEPTHS
+    if n != 2
+}
+MEAN_ERROR = {n: Quantity(f"mean error by depth, shortcut {n}") for n in SHORTCUT_DEPTHS}
+MEAN_CONNECTED_LOSS = {
+    n: Quantity(f"mean final loss by depth, shortcut {n}, fully connected stand-in") for n in SHORTCUT_DEPTHS
+}
+B19 = Claim(
+    "B19",
+    "Of all shortcut depths only 2 gains from depths beyond 400.",
+    "CIFAR-10 test error against depth for shortcut depths 1 to 4 (figure 9)",
+    criteria=(LARGEST_STEP.below(0.0), *(step.above(0.0) for step in STEP_PAST_EXTREME.values())),
+    seeds=3,
+    presets=("paper",),  # the only one beyond depth 400
+    note="Days of one GPU. No small network stands in for depth 400.",
+)
+
+
 @dataclass(frozen=True)
-class ShortcutSettings:
+class ShortcutSettings(Constrained):
     residual: tuple[int, ...] = ()  # depths of ResNets on CIFAR-10; they need a GPU
     residual_data: str = "cifar10"
-    residual_epochs: int = 20
-    networks: int = 1  # of each kind
-    connected: tuple[int, ...] = (12, 24, 48)  # depths of the fully connected networks
+    residual_epochs: Annotated[int, at_least(5)] = 20  # fewer leave no room for two drops of the learning rate
+    networks: Annotated[int, at_least(1)] = 1  # of each kind
+    # Depths of the fully connected networks.
+    connected: Annotated[tuple[int, ...], each(at_least(1), multiple_of(12))] = (12, 24, 48)
     data: str = "mnist"  # of these
-    connected_networks: int = 3
-    samples: int = 500
-    steps: int = 200
+    connected_networks: Annotated[int, at_least(1)] = 3
+    samples: Annotated[int, at_least(1)] = 500
+    steps: Annotated[int, at_least(1)] = 200
 
-    def __post_init__(self) -> None:
-        if any(depth < 1 or depth % 12 for depth in self.connected):
-            raise InputError(f"connected: expected multiples of 12, got {self.connected}")
-        for key in ("networks", "connected_networks", "samples", "steps"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
-        if self.residual_epochs < 5:
-            raise InputError(f"residual_epochs: expected 5 epochs or more, got {self.residual_epochs}")
+    def expectations(self) -> Iterator[Expectation]:
         for depth in self.residual:
-            for n in SHORTCUTS:
+            for n in SHORTCUT_DEPTHS:
                 blocks_per_stage(depth, shortcut_depth=n)  # says which depths there are
+        yield from super().expectations()
 
 
 def run(bench: Bench, settings: ShortcutSettings) -> Evidence:
@@ -79,20 +97,18 @@ def run(bench: Bench, settings: ShortcutSettings) -> Evidence:
 # -- what it decides
 
 
-def evidence(residual: Found, connected: Found) -> dict[str, dict[str, Any]]:
-    """Steps are from each depth to the next; those past depth 400 begin there."""
-    found: dict[str, Any] = {
-        "seeds": min((part.sizes["seed"] for each in residual.values() for part in each.values()), default=0),
-        "largest step of the error over depth, shortcut 2": over(_steps(residual.get(2, {})), numpy.max),
+def evidence(residual: Found, connected: Found) -> Evidence:
+    """Steps are from each depth to the next; those past EXTREME_DEPTH begin there."""
+    found: dict[Quantity, Any] = {
+        SEEDS: min((part.sizes["seed"] for each in residual.values() for part in each.values()), default=0),
+        LARGEST_STEP: extreme_per_seed(_steps(residual.get(2, {})), numpy.max),
     }
-    for n in (1, 3, 4):
-        steps = _steps({depth: part for depth, part in residual.get(n, {}).items() if depth >= EXTREME})
-        found[f"smallest step of the error past depth {EXTREME}, shortcut {n}"] = over(steps, numpy.min)
-    for n, parts in residual.items():
-        found[f"mean error by depth, shortcut {n}"] = _means(parts, "error")
-    for n, parts in connected.items():
-        found[f"mean final loss by depth, shortcut {n}, fully connected stand-in"] = _means(parts, "final")
-    return {"B19": found}
+    for n, smallest_step in STEP_PAST_EXTREME.items():
+        steps = _steps({depth: part for depth, part in residual.get(n, {}).items() if depth >= EXTREME_DEPTH})
+        found[smallest_step] = extreme_per_seed(steps, numpy.min)
+    found |= {MEAN_ERROR[n]: _means(parts, "error") for n, parts in residual.items()}
+    found |= {MEAN_CONNECTED_LOSS[n]: _means(parts, "final") for n, parts in connected.items()}
+    return {B19: found}
 
 
 def _steps(parts: Mapping[int, xarray.Dataset]) -> list[numpy.ndarray]:
@@ -107,21 +123,20 @@ def _means(parts: Mapping[int, xarray.Dataset], name: str) -> list[float]:
 # -- what is measured
 
 
-def _residual(bench: Bench, settings: ShortcutSettings) -> dict[int, dict[int, xarray.Dataset]]:
+def _residual(bench: Bench, settings: ShortcutSettings) -> Found:
     if not settings.residual:
         return {}
     data = bench.data(settings.residual_data)
     images, training = data.to(bench.device), residual_training(settings.residual_epochs, DROPS)
-    return {
-        n: {
-            depth: bench.part(
-                f"residual-{n}-{depth}",
-                partial(_tested, bench, images, training, bench.seeds(settings.networks), n, depth),
-            )
+    seeds = bench.seeds(settings.networks)
+    found = {}
+    for n in SHORTCUT_DEPTHS:
+        tasks = [
+            Task(f"residual-{n}-{depth}", partial(_tested, bench, images, training, seeds, n, depth))
             for depth in settings.residual
-        }
-        for n in SHORTCUTS
-    }
+        ]
+        found[n] = dict(zip(settings.residual, bench.sweep(tasks), strict=True))
+    return found
 
 
 def _tested(
@@ -135,7 +150,7 @@ def _tested(
         {"error": ("seed", [numpy.nan if one.diverged else 1 - one.test_accuracy for one in networks])},
         {"seed": list(seeds)},
         {
-            "measure": MEASURE,
+            "measure": MEASURE_NAME,
             "kind": "residual",
             "n": n,
             "depth": depth,
@@ -146,19 +161,18 @@ def _tested(
     )
 
 
-def _connected(bench: Bench, settings: ShortcutSettings) -> dict[int, dict[int, xarray.Dataset]]:
+def _connected(bench: Bench, settings: ShortcutSettings) -> Found:
     if not settings.connected:
         return {}
-    subject = task(bench, settings.data)
-    data = Samples(subject.samples.x[: settings.samples], subject.samples.y[: settings.samples])
-    found: dict[int, dict[int, xarray.Dataset]] = {n: {} for n in SHORTCUTS}
-    for n in SHORTCUTS:
-        for depth in settings.connected:
-            bench.steps(f"fully connected networks, shortcuts of depth {n}")(len(found[n]), len(settings.connected))
-            found[n][depth] = bench.part(
+    white = whitened_data(bench, settings.data)
+    data = white.first(settings.samples)
+    found = {}
+    for n in SHORTCUT_DEPTHS:
+        tasks = [
+            Task(
                 f"connected-{n}-{depth}",
                 partial(
-                    learnt,
+                    trained_at_best_rate,
                     bench,
                     ShortcutSpec(depth, COMPONENTS, n, pre="relu", mid="relu"),
                     data,
@@ -166,10 +180,14 @@ def _connected(bench: Bench, settings: ShortcutSettings) -> dict[int, dict[int, 
                     networks=settings.connected_networks,
                     steps=settings.steps,
                     per_decade=2,
-                    factor=START,
-                    attrs={"measure": MEASURE, "kind": "connected", "data": subject.name, "samples": len(data.x)},
+                    factor=START_FACTOR,
+                    attrs={"measure": MEASURE_NAME, "kind": "connected", "data": white.name, "samples": len(data.x)},
                 ),
             )
+            for depth in settings.connected
+        ]
+        swept = bench.sweep(tasks, f"fully connected networks, shortcuts of depth {n}")
+        found[n] = dict(zip(settings.connected, swept, strict=True))
     return found
 
 
@@ -191,5 +209,5 @@ STUDY = Study(
         "paper": "6 days on one GPU: 200 ResNets of up to 866 layers, 164 epochs each",
     },
     run=run,
-    claims=decided_by("B.shortcuts"),
+    claims=(B19,),
 )

@@ -23,98 +23,140 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch import Tensor
 
-from skipscope.errors import InputError
+from skipscope.constraints import Constrained, above, at_least, at_most, each, not_empty
 from skipscope.numerics import seed_of
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.claims import decided_by
 from skipscope.papers.b.theory import lemma1, theorem1, unit_labels
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.study import Evidence, Study
+from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.tables import table
+from skipscope.runs.sweep import Task
 
 if TYPE_CHECKING:
     import xarray
 
-MEASURE = "theory_small_weights"
-GAP = 0.16  # radians between neighbours on the great circle
-WAY = 2.5  # radians from a point to its target where the growth of errors is measured
-JITTER = 0.3  # of the labels
+MEASURE_NAME = "theory_small_weights"
+NEIGHBOUR_ANGLE = 0.16  # radians between neighbours on the great circle
+TARGET_ANGLE = 2.5  # radians from a point to its target where the growth of errors is measured
+LABEL_JITTER = 0.3
 CLASSES = 10
-SHARES = (0.25, 1.0)  # rho over the largest that lemma 1 allows
-APART = 0.4  # of a point that lemma 1 moves from others: a unit's rounding errors are its input's times 8 delta / rho^2
-HOLDS = 1e-6  # an error end to end that is none
+RHO_SHARES = (0.25, 1.0)  # rho over the largest that lemma 1 allows
+# Of a point that lemma 1 moves from others: a unit's rounding errors are its input's times 8 delta / rho^2.
+LEAST_DISTANCE = 0.4
+NEGLIGIBLE_ERROR = 1e-6  # end to end
+DISTANCES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)  # rho, unless settings say otherwise
+WIDE_RHO = 0.5  # from which on float64 holds end to end
+
+
+# -- claims
+
+IMAGE_ERROR = Quantity("largest error of equation 13")
+NORM_ERROR = Quantity("largest error of equation 14")
+UNITS_MADE = Quantity("units")
+B15 = Claim(
+    "B15",
+    "Lemma 1: one unit moves one point and no other, with weights of a given norm.",
+    "errors of equations 13 and 14",
+    criteria=(IMAGE_ERROR.at_most(1e-12), NORM_ERROR.at_most(1e-12)),
+    note=(
+        "Random points, of which the one that moves is 0.4 or more from all others: our choice, since rounding "
+        "errors of a unit grow like one over the square of that distance. B16 and B18 have points that are closer."
+    ),
+)
+
+CLOSEST = Quantity("smallest distance on the way / (rho / 2)")
+LENGTH = Quantity("longest path / its bound")
+DETOURS = Quantity("detours")
+B16 = Claim(
+    "B16",
+    "Lemma 2: points can be carried to their targets on short paths that keep their distance.",
+    "smallest distance of any two points on the way; length of the longest path",
+    criteria=(CLOSEST.at_least(1 - 1e-9), LENGTH.at_most(1.0)),
+)
+
+NORM_VARIATION = Quantity("CoV of largest |W|_F sqrt(R) over R")
+UNITS_RATIO = Quantity("largest R / smallest R")
+NORM_OVER_BOUND = Quantity("largest |W|_F / its bound")
+B17 = Claim(
+    "B17",
+    "Theorem 1: the weights of the interpolating network shrink like one over the square root of R.",
+    "largest |W|_F times the square root of R, over R",
+    criteria=(NORM_VARIATION.at_most(0.02),),
+    controls=(UNITS_RATIO.at_least(30.0),),
+)
+
+UNIT_ERROR = Quantity("largest error of a unit on exact inputs")
+EXACT_ERROR = Quantity("error end to end in long arithmetic")
+FLOAT64_ERROR = Quantity("largest error end to end in float64")
+LOST_RHO = Quantity(f"largest rho at which float64 is off by more than {NEGLIGIBLE_ERROR:g}")
+WIDE_FLOAT64_ERROR = FLOAT64_ERROR.of(f"rho >= {WIDE_RHO:g}")
+B18 = Claim(
+    "B18",
+    "Theorem 1: the constructed network interpolates.",
+    "error of every unit on exact inputs; error of the whole network in long arithmetic",
+    criteria=(UNIT_ERROR.at_most(1e-12), EXACT_ERROR.at_most(1e-30)),
+    note="The composed network is unstable: float64 holds end to end for rho of 0.5 or more only.",
+)
 
 
 @dataclass(frozen=True)
-class Theorem1Settings:
-    draws: int = 10  # random matrices of each size for lemma 1
-    points: int = 9  # m on the great circle
-    labelled: int = 30  # m of random points
-    steps: tuple[int, ...] = (30, 100, 300, 1000)  # R / m
-    distances: tuple[float, ...] = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)  # rho
-    units: int = 400  # R where rho is varied
-
-    def __post_init__(self) -> None:
-        for key in ("draws", "points", "labelled"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key}: expected at least 1, got {getattr(self, key)}")
-        if self.units < 2:
-            raise InputError(f"units: expected two or more, got {self.units}")
-        if not self.steps or min(self.steps) < 1:
-            raise InputError(f"steps: expected one number of at least 1 or more, got {self.steps}")
-        if not self.distances or not all(0 < rho <= 1 for rho in self.distances):
-            raise InputError(f"distances: expected some above 0 and up to 1, got {self.distances}")
+class Theorem1Settings(Constrained):
+    draws: Annotated[int, at_least(1)] = 10  # random matrices of each size for lemma 1
+    points: Annotated[int, at_least(1)] = 9  # m on the great circle
+    labelled: Annotated[int, at_least(1)] = 30  # m of random points
+    steps: Annotated[tuple[int, ...], not_empty, each(at_least(1))] = (30, 100, 300, 1000)  # R / m
+    distances: Annotated[tuple[float, ...], not_empty, each(above(0), at_most(1))] = DISTANCES  # rho
+    units: Annotated[int, at_least(2)] = 400  # R where rho is varied
 
 
 def run(bench: Bench, settings: Theorem1Settings) -> Evidence:
     sets = arrangements(settings, bench.seed)
-    return evidence(
-        bench.part("lemma1", lambda: _lemma1(settings, bench.seed)),
-        bench.part("paths", lambda: _paths(settings, sets)),
-        bench.part("norms", lambda: _norms(settings, sets)),
-        bench.part("errors", lambda: _errors(settings)),
-    )
+    parts = {
+        "lemma1": partial(_lemma1, settings, bench.seed),
+        "paths": partial(_paths, settings, sets),
+        "norms": partial(_norms, settings, sets),
+        "errors": partial(_errors, settings),
+    }
+    return evidence(*bench.sweep(Task(name, compute) for name, compute in parts.items()))
 
 
-def evidence(
-    units: xarray.Dataset, paths: xarray.Dataset, norms: xarray.Dataset, errors: xarray.Dataset
-) -> dict[str, dict[str, Any]]:
+def evidence(units: xarray.Dataset, paths: xarray.Dataset, norms: xarray.Dataset, errors: xarray.Dataset) -> Evidence:
     scaled = norms["largest"] * norms["units"] ** 0.5
     spread = scaled.std("steps", ddof=1) / scaled.mean("steps")
     ratios = norms["units"].max("steps") / norms["units"].min("steps")
-    wide = errors["composed"].sel(rho=errors["rho"] >= 0.5)
-    lost = errors["rho"].values[errors["composed"].values > HOLDS]
-    found: dict[str, dict[str, Any]] = {
-        "B15": {
-            "largest error of equation 13": float(units["image"].max()),
-            "largest error of equation 14": float(units["norm"].max()),
-            "units": units.sizes["unit"],
-        },
-        "B16": {
-            "smallest distance on the way / (rho / 2)": float(paths["distance"].min()),
-            "longest path / its bound": float(paths["length"].max()),
-            "detours": int(paths["detours"].sum()),
-        },
-        "B17": {
-            "CoV of largest |W|_F sqrt(R) over R": float(spread.max(skipna=False)),
-            "largest R / smallest R": float(ratios.min()),
-            "largest |W|_F / its bound": float((norms["largest"] / norms["bound"]).max()),
-        },
-        "B18": {
-            "largest error of a unit on exact inputs": max(float(part["by_unit"].max()) for part in (paths, errors)),
-            "error end to end in long arithmetic": max(float(part["exact"].max()) for part in (paths, errors)),
-            "largest error end to end in float64": float(errors["composed"].max()),
-            f"largest rho at which float64 is off by more than {HOLDS:g}": float(lost.max()) if lost.size else 0.0,
-        },
+    wide = errors["composed"].sel(rho=errors["rho"] >= WIDE_RHO)
+    lost = errors["rho"].values[errors["composed"].values > NEGLIGIBLE_ERROR]
+    whole_networks: dict[Quantity, Any] = {
+        UNIT_ERROR: max(float(part["by_unit"].max()) for part in (paths, errors)),
+        EXACT_ERROR: max(float(part["exact"].max()) for part in (paths, errors)),
+        FLOAT64_ERROR: float(errors["composed"].max()),
+        LOST_RHO: float(lost.max()) if lost.size else 0.0,
     }
     if wide.size:
-        found["B18"]["largest error end to end in float64, rho >= 0.5"] = float(wide.max())
-    return found
+        whole_networks[WIDE_FLOAT64_ERROR] = float(wide.max())
+    return {
+        B15: {
+            IMAGE_ERROR: float(units["image"].max()),
+            NORM_ERROR: float(units["norm"].max()),
+            UNITS_MADE: units.sizes["unit"],
+        },
+        B16: {
+            CLOSEST: float(paths["distance"].min()),
+            LENGTH: float(paths["length"].max()),
+            DETOURS: int(paths["detours"].sum()),
+        },
+        B17: {
+            NORM_VARIATION: float(spread.max(skipna=False)),
+            UNITS_RATIO: float(ratios.min()),
+            NORM_OVER_BOUND: float((norms["largest"] / norms["bound"]).max()),
+        },
+        B18: whole_networks,
+    }
 
 
 # -- what is arranged
@@ -124,10 +166,13 @@ def arrangements(settings: Theorem1Settings, seed: int) -> dict[str, tuple[Tenso
     """Inputs and targets, (d, m) with unit columns, under the names of their arrangement."""
     m = settings.points
     return {
-        "great circle": (_circle([GAP * k for k in range(m)]), _circle([GAP * k for k in range(m, 2 * m)])),
+        "great circle": (
+            _circle([NEIGHBOUR_ANGLE * k for k in range(m)]),
+            _circle([NEIGHBOUR_ANGLE * k for k in range(m, 2 * m)]),
+        ),
         "jittered labels": (
             _sphere(CLASSES, settings.labelled, seed_of("inputs", seed)),
-            unit_labels(torch.arange(settings.labelled, device="cpu") % CLASSES, CLASSES, JITTER, seed=seed),
+            unit_labels(torch.arange(settings.labelled, device="cpu") % CLASSES, CLASSES, LABEL_JITTER, seed=seed),
         ),
     }
 
@@ -145,11 +190,11 @@ def _sphere(size: int, count: int, seed: int) -> Tensor:
 
 
 def _apart(size: int, count: int, seed: int) -> tuple[Tensor, float]:
-    """Random points, and the distance of the first from the nearest other, which is no less than APART."""
+    """Random points, and the distance of the first from the nearest other, which is no less than LEAST_DISTANCE."""
     for attempt in itertools.count():
         points = _sphere(size, count, seed_of(seed, attempt))
         nearest = float((points[:, 1:] - points[:, :1]).norm(dim=0).min())
-        if nearest >= APART:
+        if nearest >= LEAST_DISTANCE:
             break
     return points, nearest
 
@@ -165,11 +210,11 @@ def _lemma1(settings: Theorem1Settings, seed: int) -> xarray.Dataset:
             for draw in range(settings.draws):
                 points, nearest = _apart(d, m + 1, seed_of("lemma 1", seed, d, m, draw))
                 A = points[:, :m]
-                for share in SHARES:
+                for share in RHO_SHARES:
                     rho = min(2 * share * nearest, 2.0)
                     errors = lemma1(A, 0, points[:, m], rho).check()
                     rows.append({"image": errors.image, "norm": errors.norm, "size": d, "columns": m, "rho": rho})
-    return table("unit", range(len(rows)), rows, measure=MEASURE, part="lemma1")
+    return table("unit", range(len(rows)), rows, measure=MEASURE_NAME, part="lemma1")
 
 
 def _paths(settings: Theorem1Settings, sets: Mapping[str, tuple[Tensor, Tensor]]) -> xarray.Dataset:
@@ -192,7 +237,7 @@ def _paths(settings: Theorem1Settings, sets: Mapping[str, tuple[Tensor, Tensor]]
                 "digits": network.digits,
             }
         )
-    return table("arrangement", list(sets), rows, measure=MEASURE, part="paths")
+    return table("arrangement", list(sets), rows, measure=MEASURE_NAME, part="paths")
 
 
 def _norms(settings: Theorem1Settings, sets: Mapping[str, tuple[Tensor, Tensor]]) -> xarray.Dataset:
@@ -206,7 +251,7 @@ def _norms(settings: Theorem1Settings, sets: Mapping[str, tuple[Tensor, Tensor]]
             for net in networks
         ]
         limit = networks[-1].constant
-        parts.append(table("steps", settings.steps, rows, measure=MEASURE, part="norms").assign(limit=limit))
+        parts.append(table("steps", settings.steps, rows, measure=MEASURE_NAME, part="norms").assign(limit=limit))
     return xarray.concat(parts, xarray.DataArray(list(sets), dims="arrangement", name="arrangement"))
 
 
@@ -215,7 +260,9 @@ def _errors(settings: Theorem1Settings) -> xarray.Dataset:
     rows = []
     for rho in settings.distances:
         angle = 2 * math.asin(rho / 2)
-        network = theorem1(_circle([0, angle]), _circle([WAY, WAY + angle]), units=settings.units, rho=rho)
+        network = theorem1(
+            _circle([0, angle]), _circle([TARGET_ANGLE, TARGET_ANGLE + angle]), units=settings.units, rho=rho
+        )
         errors = network.check()
         rows.append(
             {
@@ -227,7 +274,7 @@ def _errors(settings: Theorem1Settings) -> xarray.Dataset:
                 "measured_growth": max(network.measured_growth(column) for column in range(2)),
             }
         )
-    return table("rho", settings.distances, rows, measure=MEASURE, part="errors", units=settings.units)
+    return table("rho", settings.distances, rows, measure=MEASURE_NAME, part="errors", units=settings.units)
 
 
 STUDY = Study(
@@ -248,5 +295,5 @@ STUDY = Study(
         "paper": "as full: the paper has the proof alone",
     },
     run=run,
-    claims=decided_by("B.theorem1"),
+    claims=(B15, B16, B17, B18),
 )

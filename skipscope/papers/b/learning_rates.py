@@ -1,0 +1,189 @@
+"""The search of the best learning rate: that of the lowest mean final loss over seeds.
+
+The grid of learning rates is logarithmic, and grows until the best rate is inside. The rate is chosen by the seeds
+whose losses are then compared, which is the paper's way: the losses at it are optimistic for every kind of network
+alike. Where all rates end alike there is no best one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from skipscope.papers.b.networks import Moments, ShortcutSpec, grid, member_weights, train_ensemble
+from skipscope.papers.b.networks.ensemble import precision_of
+from skipscope.papers.b.networks.loss import Data
+from skipscope.papers.b.networks.network import ZERO_FACTOR
+from skipscope.papers.kit import Bench, Quantity
+
+if TYPE_CHECKING:
+    import torch
+    import xarray
+
+FIRST_DECADES = (-1.5, 0.0)  # of the first learning rates
+DECADE_LIMITS = (-5.0, 2.0)  # between which a grid grows
+MARGIN_DECADES = 0.5  # on either side of the best rate that a grid has, unless they diverge
+ALIKE_WITHIN = 0.01  # where losses differ by less of themselves, at all rates that do not diverge, none is best;
+FEWEST_ALIKE = 3  # it takes so many rates to say so
+SMALLEST_EXCESS = 1e-15  # a distance from the optimum that is not rounding
+
+ON_EDGE = Quantity("best learning rates on the edge of their grid")
+NONE_ON_EDGE = ON_EDGE.exactly(0.0)  # control of the claims that compare losses at the best learning rate
+CHOSEN_BY_JUDGED_SEEDS = (  # for the notes of these claims
+    "Learning rates are chosen by the seeds that are judged, as in the paper: losses are optimistic for every kind of "
+    "network alike."
+)
+
+
+# -- the choice among given rates
+
+
+@dataclass(frozen=True)
+class BestRate:
+    place: int  # among the rates
+    flat: bool  # all rates end alike: none is best, and none on an edge
+    on_edge: bool  # it is the first or the last
+
+
+def best_rate(losses: numpy.ndarray, lowest_loss: float = 0.0) -> BestRate:
+    """Of final losses (seeds, rates), infinite where a network diverged."""
+    place, alike = lowest(losses), flat(losses, lowest_loss)
+    return BestRate(place, alike, place in (0, losses.shape[1] - 1) and not alike)
+
+
+def lowest(losses: numpy.ndarray) -> int:
+    """The place of the lowest mean over seeds of losses (seeds, rates); the first one if all means are infinite."""
+    return int(losses.mean(0).argmin())
+
+
+def flat(losses: numpy.ndarray, lowest_loss: float = 0.0) -> bool:
+    """Do all learning rates end alike, by what they leave above the lowest loss?"""
+    means = losses.mean(0) - lowest_loss
+    means = means[numpy.isfinite(means)]
+    return len(means) >= FEWEST_ALIKE and bool(means.max() - means.min() <= ALIKE_WITHIN * means.min())
+
+
+# -- the grid
+
+
+def rate_of(k: int, per_decade: int) -> float:
+    return float(f"{10 ** (k / per_decade):.4g}")
+
+
+def tuned(
+    losses: Callable[[list[float]], numpy.ndarray], per_decade: int, lowest_loss: float = 0.0
+) -> tuple[list[float], numpy.ndarray]:
+    """Learning rates and the losses (seeds, rates) that a function gives for them.
+
+    The rates are 10^(k / per_decade): those of FIRST_DECADES, and more of them where the lowest mean loss is close to
+    an end, until there are MARGIN_DECADES, or rates that diverge, or DECADE_LIMITS. Where all losses are alike there is
+    nothing to look for.
+    """
+    least, most = (round(decade * per_decade) for decade in DECADE_LIMITS)
+    first, last = (round(decade * per_decade) for decade in FIRST_DECADES)
+    margin = max(1, round(MARGIN_DECADES * per_decade))
+    found: dict[int, numpy.ndarray] = {}
+    wanted = range(first, last + 1)
+    while wanted and not (found and flat(_columns(found), lowest_loss)):
+        found |= zip(wanted, losses([rate_of(k, per_decade) for k in wanted]).T, strict=True)
+        first, last = min(found), max(found)
+        best = first + lowest(_columns(found))
+        wanted = range(max(best - margin, least), first)
+        if not wanted and numpy.isfinite(found[last]).all():
+            wanted = range(last + 1, min(best + margin, most) + 1)
+    return [rate_of(k, per_decade) for k in sorted(found)], _columns(found)
+
+
+def _columns(found: Mapping[int, numpy.ndarray]) -> numpy.ndarray:
+    return numpy.stack([found[k] for k in sorted(found)], 1)
+
+
+# -- training at every rate
+
+
+def final_losses(
+    spec: ShortcutSpec,
+    data: Data,
+    init: str,
+    *,
+    seeds: Sequence[int],
+    rates: Sequence[float],
+    steps: int,
+    device: torch.device | str,
+    factor: float = ZERO_FACTOR,
+) -> numpy.ndarray:
+    """(seeds, rates), infinite where a network diverged. factor: of the initialisation "zero"."""
+    members = grid([init], seeds, rates)
+    weights = member_weights(spec, members, factor=factor, dtype=precision_of(spec, device), device=device)
+    ended = train_ensemble(spec, weights, data, [member.rate for member in members], steps, record=[])
+    return ended.final_losses.reshape(len(seeds), len(rates)).numpy()
+
+
+def trained_at_best_rate(
+    bench: Bench,
+    spec: ShortcutSpec,
+    data: Data,
+    init: str,
+    *,
+    networks: int,
+    steps: int,
+    per_decade: int,
+    attrs: Mapping[str, Any],
+    factor: float = ZERO_FACTOR,
+    name: str = "",
+) -> xarray.Dataset:
+    """Final losses (seed, rate), infinite where a network diverged, and those at the rate of the lowest mean (seed).
+
+    factor: of the initialisation "zero". attrs: of the dataset; it says the rest itself. name: that of the dataset;
+    each round of learning rates is kept beside it as soon as it is trained, so that a stopped run goes on within the
+    grid of a network. Without a name they are not kept.
+    """
+    import xarray
+
+    seeds = bench.seeds(networks)
+
+    def trained(rates: Sequence[float]) -> xarray.Dataset:
+        losses = final_losses(
+            spec, data, init, seeds=seeds, rates=rates, steps=steps, device=bench.device, factor=factor
+        )
+        return xarray.Dataset(
+            {"loss": (("seed", "rate"), losses)}, {"seed": seeds, "rate": list(rates)}, {"part": "piece"}
+        )
+
+    def losses(rates: Sequence[float]) -> numpy.ndarray:
+        if not name:
+            return trained(rates)["loss"].values
+        return bench.part(f"{name}-rates-{rates[0]:g}-{rates[-1]:g}", lambda: trained(rates))["loss"].values
+
+    lowest_loss = data.lowest_loss if isinstance(data, Moments) else 0.0
+    rates, found = tuned(losses, per_decade, lowest_loss)
+    best = best_rate(found, lowest_loss)
+    final = found[:, best.place]
+    return xarray.Dataset(
+        {
+            "loss": (("seed", "rate"), found),
+            "final": ("seed", final),
+            "log_excess": ("seed", log_excess(final, lowest_loss)),
+        },
+        {"seed": seeds, "rate": rates},
+        {
+            **attrs,
+            "depth": spec.depth,
+            "n": spec.n,
+            "init": init,
+            "steps": steps,
+            "precision": str(precision_of(spec, bench.device)).removeprefix("torch."),
+            "best_rate": rates[best.place],
+            "lowest_loss": lowest_loss,
+            "flat": int(best.flat),
+            "on_edge": int(best.on_edge),
+        },
+    )
+
+
+def log_excess(losses: numpy.ndarray, lowest_loss: float) -> numpy.ndarray:
+    """log10 of what losses are above the lowest one."""
+    return numpy.log10(numpy.maximum(losses - lowest_loss, SMALLEST_EXCESS))
