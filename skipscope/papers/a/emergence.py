@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from skipscope.data import Dataset
 from skipscope.measure import alignment, trajectories
-from skipscope.measure.alignment_summary import depth_fit, summary
+from skipscope.measure.alignment_summary import alignment_summary, depth_fit
 from skipscope.measure.trajectories import METRICS
 from skipscope.papers.a.networks import AlignmentNet
 from skipscope.papers.a.subjects import decay_budget_of, is_changed
@@ -173,7 +173,8 @@ def _statistics(trunk: Trunk, images: Tensor, classes: int) -> dict[str, Any]:
     point = trunk.at(images)
     paths = trajectories(trunk, point, projections=False)
     jacobians = alignment(trunk, point, k=classes, grids=False, tol=TOLERANCE)
-    means, line, papers = summary(jacobians), depth_fit(jacobians), depth_fit(jacobians, LEFT_OUT_BY_THE_PAPER)
+    means, line = alignment_summary(jacobians), depth_fit(jacobians)
+    papers = depth_fit(jacobians, LEFT_OUT_BY_THE_PAPER)
     singular_values = jacobians["value"].mean("sample").transpose("unit", "rank").values
     return {
         **{name: float(paths[name].mean()) for name in METRICS},

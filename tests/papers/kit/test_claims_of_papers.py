@@ -1,0 +1,175 @@
+"""The claims of the four papers: each is there once, says what it needs, and keeps its thresholds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from math import isclose
+from typing import Any
+
+import pytest
+
+from skipscope.papers.kit import SEEDS, Claim, Criterion, Quantity
+from skipscope.papers.kit.catalogue import claims, claims_of_paper, study_of
+from skipscope.papers.kit.names import PRESETS
+from skipscope.runs.decisions import Decision
+
+ALL = {claim.id: claim for claim in claims()}
+
+
+def decided(made: Claim, evidence: Mapping[Quantity, Any], preset: str) -> Decision:
+    return study_of(made).decide(made, evidence, preset)
+
+
+def test_every_claim_is_there_once() -> None:
+    for letter, count in (("A", 17), ("B", 23), ("C", 17), ("D", 18)):
+        own = claims_of_paper(letter)
+        assert [made.id for made in own] == [f"{letter}{number}" for number in range(1, count + 1)]
+        assert {study_of(made).paper.letter for made in own} == {made.letter for made in own} == {letter}
+
+
+@pytest.mark.parametrize("made", ALL.values(), ids=ALL)
+def test_every_claim_says_what_it_needs(made: Claim) -> None:
+    assert made.statistic
+    assert made.text.endswith(".")
+    rules = (*made.criteria, *made.controls)
+    assert rules or made.note
+    assert decided(made, {}, "paper").verdict == "inconclusive"
+    assert decided(made, {}, "paper").reason
+    assert made.presets[-1] == "paper"
+    # No rule is stated twice, and none contradicts another.
+    assert max(Counter(map(str, rules)).values(), default=1) == 1
+
+
+def good(criterion: Criterion) -> float:
+    """A value that passes with room to spare, computed from the rule's words."""
+    ends = criterion.ends
+    far = {"<=": -1e3, "<": -1e3, ">=": 1e3, ">": 1e3, "==": 0.0, "within": 0.0}[criterion.relation]
+    return sum(ends) / len(ends) + far
+
+
+def bad(criterion: Criterion) -> float:
+    return (
+        criterion.ends[0] + {"<=": 1e3, "<": 1e3, ">=": -1e3, ">": -1e3, "==": 1.0, "within": -1e3}[criterion.relation]
+    )
+
+
+@pytest.mark.parametrize("made", [made for made in ALL.values() if made.criteria], ids=lambda made: made.id)
+def test_every_claim_can_be_reproduced_and_refuted(made: Claim) -> None:
+    """And every one of its criteria and controls counts."""
+    evidence: dict[Quantity, Any] = {SEEDS: made.seeds}
+    for criterion in (*made.criteria, *made.controls):
+        evidence[criterion.quantity] = [good(criterion)] * 3
+    assert decided(made, evidence, "paper").verdict == "reproduced"
+    if made.seeds > 1:
+        unsaid = {key: value for key, value in evidence.items() if key is not SEEDS}
+        assert decided(made, unsaid, "paper").verdict == "inconclusive"
+    for criterion in made.criteria:
+        assert decided(made, {**evidence, criterion.quantity: bad(criterion)}, "paper").verdict == "not reproduced"
+    for control in made.controls:
+        assert decided(made, {**evidence, control.quantity: bad(control)}, "paper").verdict == "inconclusive"
+    assert decided(made, evidence, "smoke").verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("A1", "LSS at most 1.15; control: LSS at initialisation at least 2.5"),
+        ("A2", "step CoV at most 0.25; control: step CoV at initialisation at least 0.8"),
+        (
+            "A3",
+            "m_K adjacent / chance at most 0.62; m_K all pairs / chance at most 0.77; "
+            "control: m_K all pairs at initialisation / chance at least 0.97",
+        ),
+        ("A7", "R2 of 1 / s_1 over depth at least 0.9; slope of 1 / s_1 over depth within 0.5 to 2"),
+        (
+            "A16",
+            "LSS without weight decay at least 3; control: LSS with weight decay at most 1.15",
+        ),
+        ("B1", "largest difference of Hessian and block form at most 1e-12"),
+        ("B8", "largest index, 2-shortcut - orthogonal, on the loss grid below 0"),
+        ("B9", "|epoch of index drop - of gradient peak| / epochs to convergence at most 0.1"),
+        (
+            "B17",
+            "CoV of largest |W|_F sqrt(R) over R at most 0.02; control: largest R / smallest R at least 30",
+        ),
+        ("C1", "train accuracy, PlainNet at most 0.35; control: train accuracy, ResNet at least 0.95"),
+        ("C2", "test accuracy, ResNeXt - ResNet above 0"),
+        ("C3", "median log10 cond of weights, PlainNet - ResNet at least 0.5"),
+        ("C10", "relative error of approximation 16 at most 0.1"),
+        (
+            "D2",
+            "share near 1, regular units of stages 1-2 at least 0.3; share near 1, regular units of stages 1-2 above "
+            "0.5",
+        ),
+        (
+            "D3",
+            "bounds violated exactly 0; share of generic pairs with equality at least 0.9; "
+            "control: pairs with 2 r < n - z at least 1; control: ones without skips exactly 0; "
+            "control: trained networks at least 1",
+        ),
+        (
+            "D13",
+            "median of predicted / actual growth within 0.9 to 1.1; correlation of predicted and actual growth at "
+            "least 0.9",
+        ),
+        ("D17", "mean singular value, regular units within 0.9 to 1.1"),
+    ],
+)
+def test_thresholds_stay_where_they_were_set(name: str, expected: str) -> None:
+    assert ALL[name].expected == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "thresholds"),
+    [
+        ("A5", [0.99, 0.05, 0.8, 5]),
+        ("A9", [0.9, 1]),
+        ("A12", [1, 1, 0.7]),
+        ("A13", [0.5, 2, 0.77, 0.99, 0.99]),
+        ("A15", [1e-4] * 7),
+        ("B6", [0.05, 0, 0, 1]),
+        ("B7", [0, 0, 0.5]),
+        ("B10", [-3, -0.3, -1.5, 0]),
+        ("B14", [-0.25, -0.25]),
+        ("B18", [1e-12, 1e-30]),
+        ("B12", [1, 3, 3, 0]),
+        ("B13", [3, 0]),
+        ("B20", [0.05, 0.3, 1, 0]),
+        ("B22", [0, 0, 1e-3, 0]),
+        ("C5", [0.3, 0]),
+        ("C7", [0, 3, 0]),
+        ("C14", [-0.5, 10, 0.99]),
+        ("C16", [0.9, 0.35]),
+        ("D1", [0.9, 1.1, 0, 1e-10, 1, 1]),
+        ("D4", [0.95, 0.05, 0]),
+        ("D6", [10, 0.02]),
+        ("D7", [-0.3] * 3),
+        ("D12", [2, 1.5]),
+        ("D14", [3, 3]),
+        ("D18", [0.75, 0.1, 0.95, 0.05, 0]),
+    ],
+)
+def test_thresholds_by_number(name: str, thresholds: list[float]) -> None:
+    made = ALL[name]
+    found = [end for criterion in (*made.criteria, *made.controls) for end in criterion.ends]
+    assert len(found) == len(thresholds)
+    assert all(isclose(a, b) for a, b in zip(found, thresholds, strict=True))
+
+
+def test_the_signs_of_paper_d() -> None:
+    assert [criterion.relation for criterion in ALL["D8"].criteria] == [">", ">", "<"]
+    assert [criterion.relation for criterion in ALL["D9"].criteria] == ["<", "<", ">"]
+
+
+def test_small_networks_do_not_decide_what_takes_large_ones() -> None:
+    large = {name for name, made in ALL.items() if "quick" not in made.presets}
+    assert large == {"A8", "A10", "A11", "A13", "B12", "B19", "C2", "D2", "D7", "D8", "D9", "D11", "D12", "D16", "D18"}
+    assert all(set(made.presets) <= set(PRESETS) for made in ALL.values())
+
+
+def test_claims_of_ours_say_so() -> None:
+    assert {name for name, made in ALL.items() if made.ours} == {"A16", "D3"}
+    law = ALL["D3"]
+    assert study_of(law).decide(law, {}, "quick").paper.startswith("ours, on Rothauge")
+    assert {name for name, made in ALL.items() if not made.criteria} == {"A6", "A11", "B5", "C17"}
