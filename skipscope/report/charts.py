@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.figures.style import GREY, look, shade, styled
+from skipscope.report.members import members
 
 if TYPE_CHECKING:
     import xarray
@@ -180,14 +181,3 @@ def _texts(dataset: xarray.Dataset, along: str, text: str) -> list[str]:
         str(key): part.values.tolist() for key, part in dataset.variables.items() if part.dims == dataset[along].dims
     }
     return [text.format(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-
-
-def members(dataset: xarray.Dataset, key: str) -> Iterator[tuple[Any, xarray.Dataset]]:
-    """Of a dimension, or rows with the same value of a variable, in the order of the first of each; value and part."""
-    if not key:
-        yield "", dataset
-        return
-    (dimension,) = dataset[key].dims
-    for value in dict.fromkeys(dataset[key].values.tolist()):
-        chosen = dataset[key].values == value
-        yield value, dataset.isel({dimension: chosen.argmax() if key == dimension else chosen})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from skipscope.report.members import members
 from skipscope.visible import visible
 
 if TYPE_CHECKING:
@@ -60,12 +61,58 @@ def with_error(value: float, error: float) -> str:
     return f"{number(value)} ± {number(float(f'{error:.1e}'))}"
 
 
-def rows_of(data: xarray.Dataset, columns: Mapping[str, str], names: int = 1) -> list[list[str]]:
-    """One row per member of the dataset's only dimension; the first `names` columns are words."""
+Cell = str | tuple[str, str] | Callable[["xarray.Dataset"], str]  # variable; with a reduction; or the cell's text
+
+
+@dataclass(frozen=True)
+class TableOf:
+    """How a dataset becomes a table.
+
+    rows: dimensions, or variables, with the titles of their columns: one row per member of each. Without any, there is
+    one row per member of the dataset's only dimension; an empty title shows no column. columns: by title, the other
+    cells of a row. The first `names` columns are words. about: may name attributes of the dataset and the sizes of its
+    dimensions, {number_of_layer}.
+    """
+
+    title: str
+    columns: Mapping[str, Cell]
+    about: str
+    rows: Mapping[str, str] = field(default_factory=dict)
+    names: int = 1
+
+    def __call__(self, data: xarray.Dataset) -> Table:
+        shown = [title for title in self.rows.values() if title]
+        lines = []
+        for words, here in _rows(data, self.rows) if self.rows else _places(data):
+            cells = enumerate(self.columns.values(), start=len(words))
+            lines.append([*words, *(_cell(here, cell, word=place < self.names) for place, cell in cells)])
+        sizes = {f"number_of_{dimension}": size for dimension, size in data.sizes.items()}
+        about = self.about.format(**sizes, **data.attrs)
+        return Table(self.title.format(**data.attrs), [*shown, *self.columns], lines, about, self.names)
+
+
+def _rows(data: xarray.Dataset, titles: Mapping[str, str]) -> Iterator[tuple[list[str], xarray.Dataset]]:
+    """Words and dataset of each row."""
+    if not titles:
+        yield [], data
+        return
+    (key, title), *others = titles.items()
+    for value, part in members(data, key):
+        word = f"{value:g}" if isinstance(value, float) else str(value)
+        for words, here in _rows(part, dict(others)):
+            yield ([word, *words] if title else words), here
+
+
+def _places(data: xarray.Dataset) -> Iterator[tuple[list[str], xarray.Dataset]]:
     (dimension,) = data.dims
-    rows = []
     for place in range(data.sizes[dimension]):
-        here = data.isel({dimension: place})
-        words = [str(here[key].item()) for key in list(columns)[:names]]
-        rows.append([*words, *(number(float(here[key])) for key in list(columns)[names:])])
-    return rows
+        yield [], data.isel({dimension: place})
+
+
+def _cell(here: xarray.Dataset, cell: Cell, *, word: bool) -> str:
+    if callable(cell):
+        return cell(here)
+    if isinstance(cell, tuple):
+        variable, reduction = cell
+        return number(float(getattr(here[variable], reduction)()))
+    return str(here[cell].item()) if word else number(float(here[cell]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,31 @@ class View:
     sentences: Sequence[str] = ()  # of the summary
     numbers: Sequence[UnitNumbers] = ()
     curves: Sequence[UnitCurves] = ()
+
+
+@dataclass(frozen=True)
+class PictureOf:
+    """How one part of a measurement, a dataset with that attribute `part`, becomes a picture."""
+
+    part: str
+    caption: str  # may name attributes of the dataset
+    figure: Callable[[xarray.Dataset], Any]
+
+
+def view_of_parts(
+    datasets: Mapping[str, xarray.Dataset],
+    tables: Mapping[str, Callable[[xarray.Dataset], Table]],
+    pictures: Mapping[str, PictureOf],
+    sentences: Callable[[Mapping[str, xarray.Dataset]], Sequence[str]],
+) -> View:
+    """Of datasets that are different parts of one measurement; tables: by part, pictures: by name."""
+    parts = {str(data.attrs["part"]): data for data in datasets.values()}
+    figures = {}
+    for name, one in pictures.items():
+        if one.part in parts:
+            data = parts[one.part]
+            figures[name] = Picture(one.caption.format(**data.attrs), one.figure(data), made_by(data))
+    return View([show(parts[part]) for part, show in tables.items() if part in parts], figures, sentences(parts))
 
 
 def network_of(dataset: xarray.Dataset) -> str:

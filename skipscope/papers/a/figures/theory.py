@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.charts import Series, axis, chart, lines, members, reference, thin_lines
+from skipscope.report.charts import Series, axis, chart, lines, reference, thin_lines
 from skipscope.report.figures.style import GREY
+from skipscope.report.members import members
 
 if TYPE_CHECKING:
     import xarray

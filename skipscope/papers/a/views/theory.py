@@ -12,13 +12,11 @@ from skipscope.papers.a.figures.theory import (
     line_states,
     logit_errors,
 )
-from skipscope.report.table import Table, number, rows_of
-from skipscope.report.views.view import Picture, View
+from skipscope.report.table import Table, TableOf, number
+from skipscope.report.views.view import PictureOf, View, view_of_parts
 
 if TYPE_CHECKING:
     import xarray
-
-LINE, FREE = ("A.theorem31",), ("A.theorem33",)
 
 STATES = (
     "States of an input in a network of aligned linear units, in the plane of u and the first state, for three slopes "
@@ -48,31 +46,11 @@ LOGITS = (
 
 
 def straight_lines_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    parts = _parts(datasets)
-    tables = [show(parts[name]) for name, show in LINE_TABLES.items() if name in parts]
-    figures = {}
-    if "states" in parts:
-        figures["line-states"] = Picture(STATES, line_states(parts["states"]), LINE)
-    if "growth" in parts:
-        figures["line-growth"] = Picture(GROWTH, line_growth(parts["growth"]), LINE)
-    return View(tables, figures, _line_sentences(parts))
+    return view_of_parts(datasets, LINE_TABLES, LINE_PICTURES, _line_sentences)
 
 
 def unconstrained_jacobians_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    parts = _parts(datasets)
-    tables = [show(parts[name]) for name, show in FREE_TABLES.items() if name in parts]
-    figures = {}
-    if "optima" in parts:
-        figures["jacobian-values"] = Picture(VALUES, jacobian_values(parts["optima"]), FREE)
-        figures["jacobian-invariant"] = Picture(INVARIANT, jacobian_invariant(parts["optima"]), FREE)
-    if "logits" in parts:
-        data = parts["logits"]
-        figures["linearised-logits"] = Picture(LOGITS.format(title=data.attrs["title"]), logit_errors(data), FREE)
-    return View(tables, figures, _free_sentences(parts))
-
-
-def _parts(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    return {str(data.attrs["part"]): data for data in datasets.values()}
+    return view_of_parts(datasets, FREE_TABLES, FREE_PICTURES, _free_sentences)
 
 
 def _line_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
@@ -107,57 +85,6 @@ def _free_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
     return found
 
 
-# -- tables of theorem 3.1
-
-
-def _formulas(data: xarray.Dataset) -> Table:
-    rows = []
-    for (size, depth, parallel), group in data.groupby(["size", "depth", "parallel"]):
-        worst = [
-            number(float(group[key].max())) for key in ("corrected", "printed", "telescoping", "from_line", "steps")
-        ]
-        rows.append([str(size), str(depth), "parallel to u" if parallel else "any", *worst])
-    columns = ["dimension", "units", "h_1", "corrected formula", "printed formula", "product", "from a line", "steps"]
-    about = (
-        "Singular values 1 / i: largest differences between the states, unit by unit, and the formulas, the worst of "
-        "all draws; the product against k; states from the line through first and last; steps from the first one."
-    )
-    return Table("Theorem 3.1: formulas", columns, rows, about, names=3)
-
-
-def _growth(data: xarray.Dataset) -> Table:
-    columns = {
-        "slope": "slope of 1/s_i",
-        "offset": "offset",
-        "growth": "growth",
-        "exponent": "exponent",
-        "gamma_error": "error of the Gamma form",
-        "variation": "step CoV",
-        "score": "LSS",
-    }
-    about = (
-        f"Networks of {data.attrs['units']} units. Growth is of the component along u, its exponent that of the last "
-        "half of the states. LSS: length of a line of unit steps over the distance it covers."
-    )
-    return Table("Theorem 3.1: other slopes", list(columns.values()), rows_of(data, columns, names=2), about, names=2)
-
-
-def _directions(data: xarray.Dataset) -> Table:
-    columns = {
-        "kind": "singular values",
-        "corrected": "error of the formula",
-        "from_line": "from a line",
-        "steps": "difference of steps",
-        "variation": "step CoV",
-        "score": "LSS",
-    }
-    about = (
-        f"{data.attrs['directions']} directions, {data.attrs['units']} units. The theorem is for one direction; with "
-        "several the states stay on a line, equally spaced, as long as every slope is 1."
-    )
-    return Table("Theorem 3.1: several directions", list(columns.values()), rows_of(data, columns), about)
-
-
 # -- tables of theorem 3.3
 
 
@@ -190,62 +117,105 @@ def _optima(data: xarray.Dataset) -> Table:
     return Table(title, columns, rows, about, names=4)
 
 
-def _stationary(data: xarray.Dataset) -> Table:
-    columns = {
-        "size": "D",
-        "flipped": "flipped units",
-        "s": "s",
-        "objective": "objective",
-        "gradient": "gradient",
-        "curvature": "lowest curvature",
-    }
-    about = (
-        f"All stationary points for the logistic loss, L = {data.attrs['depth']} and a penalty of "
-        f"{data.attrs['weight']:g}: roots of one equation for each number of units whose Jacobian is -(1 + s) d d^T. "
-        "Those with a negative curvature are no minima."
-    )
-    return Table("Stationary points", list(columns.values()), rows_of(data, columns, names=2), about, names=2)
+def _largest_difference(key: str) -> Callable[[xarray.Dataset], str]:
+    return lambda group: number(float(abs(group[key] - group["formula"]).max()))
 
 
-def _traces(data: xarray.Dataset) -> Table:
-    rows = []
-    for (count, order), group in data.groupby(["matrices", "order"]):
-        off = float(abs(group["ascended"] - group["formula"]).max())
-        attained = float(abs(group["attained"] - group["formula"]).max())
-        gap = float((group["formula"] - group["sampled"]).min())
-        rows.append([str(count), str(order), *map(number, (off, attained, gap)), number(float(group["sweeps"].max()))])
-    columns = ["matrices", "size", "|ascent - formula|", "|at the formula's rotations - formula|", "gap", "sweeps"]
-    about = (
-        "Random matrices, determinants of both signs, over rotations and over all orthogonal matrices: the worst of "
-        "four. Gap: how far the largest of random rotations stays below the formula."
-    )
-    return Table("The trace inequality", columns, rows, about, names=2)
-
-
-def _logits(data: xarray.Dataset) -> Table:
-    rows = []
-    for share in data["share"].values:
-        here = data.sel(share=share)
-        errors = (here["error"].median(), here["error"].max(), here["error_from_first_state"].median())
-        rows.append([f"{float(share):g}", number(float(here["logit"].median())), *(number(float(e)) for e in errors)])
-    about = (
-        f"{data.attrs['title']}, {data.attrs['units']} units, {data.attrs['test_accuracy']:.1%} of test images right. "
-        f"Logits of {data.sizes['sample']} training samples, and of points nearer to the boundary, by the Jacobians at "
-        "a boundary point; from the first state: without the stem, as the paper has it."
-    )
-    columns = ["share of the way", "median logit", "median error", "largest error", "median, from the first state"]
-    return Table("The linearised logit", columns, rows, about)
-
-
+LINE_PICTURES = {
+    "line-states": PictureOf("states", STATES, line_states),
+    "line-growth": PictureOf("growth", GROWTH, line_growth),
+}
 LINE_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
-    "formulas": _formulas,
-    "growth": _growth,
-    "directions": _directions,
+    "formulas": TableOf(
+        "Theorem 3.1: formulas",
+        {
+            "h_1": lambda group: "parallel to u" if group["parallel"].values.all() else "any",
+            "corrected formula": ("corrected", "max"),
+            "printed formula": ("printed", "max"),
+            "product": ("telescoping", "max"),
+            "from a line": ("from_line", "max"),
+            "steps": ("steps", "max"),
+        },
+        "Singular values 1 / i: largest differences between the states, unit by unit, and the formulas, the worst of "
+        "all draws; the product against k; states from the line through first and last; steps from the first one.",
+        rows={"size": "dimension", "depth": "units", "parallel": ""},
+        names=3,
+    ),
+    "growth": TableOf(
+        "Theorem 3.1: other slopes",
+        {
+            "slope of 1/s_i": "slope",
+            "offset": "offset",
+            "growth": "growth",
+            "exponent": "exponent",
+            "error of the Gamma form": "gamma_error",
+            "step CoV": "variation",
+            "LSS": "score",
+        },
+        "Networks of {units} units. Growth is of the component along u, its exponent that of the last half of the "
+        "states. LSS: length of a line of unit steps over the distance it covers.",
+        names=2,
+    ),
+    "directions": TableOf(
+        "Theorem 3.1: several directions",
+        {
+            "singular values": "kind",
+            "error of the formula": "corrected",
+            "from a line": "from_line",
+            "difference of steps": "steps",
+            "step CoV": "variation",
+            "LSS": "score",
+        },
+        "{directions} directions, {units} units. The theorem is for one direction; with several the states stay on a "
+        "line, equally spaced, as long as every slope is 1.",
+    ),
+}
+FREE_PICTURES = {
+    "jacobian-values": PictureOf("optima", VALUES, jacobian_values),
+    "jacobian-invariant": PictureOf("optima", INVARIANT, jacobian_invariant),
+    "linearised-logits": PictureOf("logits", LOGITS, logit_errors),
 }
 FREE_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
     "optima": _optima,
     "flat": _optima,
-    "stationary": _stationary,
-    "traces": _traces,
-    "logits": _logits,
+    "stationary": TableOf(
+        "Stationary points",
+        {
+            "D": "size",
+            "flipped units": "flipped",
+            "s": "s",
+            "objective": "objective",
+            "gradient": "gradient",
+            "lowest curvature": "curvature",
+        },
+        "All stationary points for the logistic loss, L = {depth} and a penalty of {weight:g}: roots of one equation "
+        "for each number of units whose Jacobian is -(1 + s) d d^T. Those with a negative curvature are no minima.",
+        names=2,
+    ),
+    "traces": TableOf(
+        "The trace inequality",
+        {
+            "|ascent - formula|": _largest_difference("ascended"),
+            "|at the formula's rotations - formula|": _largest_difference("attained"),
+            "gap": lambda group: number(float((group["formula"] - group["sampled"]).min())),
+            "sweeps": ("sweeps", "max"),
+        },
+        "Random matrices, determinants of both signs, over rotations and over all orthogonal matrices: the worst of "
+        "four. Gap: how far the largest of random rotations stays below the formula.",
+        rows={"matrices": "matrices", "order": "size"},
+        names=2,
+    ),
+    "logits": TableOf(
+        "The linearised logit",
+        {
+            "median logit": ("logit", "median"),
+            "median error": ("error", "median"),
+            "largest error": ("error", "max"),
+            "median, from the first state": ("error_from_first_state", "median"),
+        },
+        "{title}, {units} units, {test_accuracy:.1%} of test images right. Logits of {number_of_sample} training "
+        "samples, and of points nearer to the boundary, by the Jacobians at a boundary point; from the first state: "
+        "without the stem, as the paper has it.",
+        rows={"share": "share of the way"},
+    ),
 }

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.papers.b.figures.networks import place_of
-from skipscope.report.charts import Series, axis, chart, members
+from skipscope.report.charts import Series, axis, chart
 from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
+from skipscope.report.members import members
 
 if TYPE_CHECKING:
     import xarray

@@ -12,16 +12,14 @@ from skipscope.papers.b.figures.theory import (
     zero_spectrum,
     zero_stationarity,
 )
-from skipscope.report.table import Table, number, rows_of
-from skipscope.report.views.view import Picture, View
+from skipscope.report.table import Table, TableOf, number
+from skipscope.report.views.view import PictureOf, View, view_of_parts
 
 if TYPE_CHECKING:
     import xarray
 
-ZERO, SMALL = ("B.theorem2",), ("B.theorem1",)
-
 CONDITIONS = (
-    "Condition number of the Hessian at zero weights against the number of units, one curve a data set; dotted lines: "
+    "Condition number of the Hessian at zero weights against the number of units, one curve per data set; dotted: "
     "cond(M). The paper (Li et al., theorem 2) states that shortcuts of depth 2 have the condition number of M at "
     "every depth, so that their curves are flat and lie on the dotted lines; and that it explodes for depth 1. It "
     "grows at least like R there; like its square, with jumps, where M has complex eigenvalues (see the table)."
@@ -51,33 +49,11 @@ ERRORS = (
 
 
 def zero_weights_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    parts = _parts(datasets)
-    tables = [show(parts[name]) for name, show in ZERO_TABLES.items() if name in parts]
-    figures = {}
-    if "conditions" in parts:
-        figures["zero-conditions"] = Picture(CONDITIONS, zero_conditions(parts["conditions"]), ZERO)
-    if "spectrum" in parts:
-        data = parts["spectrum"]
-        caption = SPECTRUM.format(units=data.attrs["units"], data=data.attrs["data"])
-        figures["zero-spectrum"] = Picture(caption, zero_spectrum(data), ZERO)
-    if "stationarity" in parts:
-        figures["zero-stationarity"] = Picture(STATIONARITY, zero_stationarity(parts["stationarity"]), ZERO)
-    return View(tables, figures, _zero_sentences(parts))
+    return view_of_parts(datasets, ZERO_TABLES, ZERO_PICTURES, _zero_sentences)
 
 
 def small_weights_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    parts = _parts(datasets)
-    tables = [show(parts[name]) for name, show in SMALL_TABLES.items() if name in parts]
-    figures = {}
-    if "norms" in parts:
-        figures["small-norms"] = Picture(NORMS, small_norms(parts["norms"]), SMALL)
-    if "errors" in parts:
-        figures["small-errors"] = Picture(ERRORS, error_growth(parts["errors"]), SMALL)
-    return View(tables, figures, _small_sentences(parts))
-
-
-def _parts(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    return {str(data.attrs["part"]): data for data in datasets.values()}
+    return view_of_parts(datasets, SMALL_TABLES, SMALL_PICTURES, _small_sentences)
 
 
 def _zero_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
@@ -110,23 +86,6 @@ def _small_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
 
 
 # -- tables of theorem 2
-
-
-def _forms(data: xarray.Dataset) -> Table:
-    columns = {
-        "activations": "pre, mid, post",
-        "n": "n",
-        "size": "width",
-        "hessian_error": "error of the Hessian",
-        "gradient_error": "of the gradient",
-        "eigenvalue_error": "of eigenvalues",
-        "lowest": "lowest eigenvalue",
-    }
-    about = (
-        f"Networks of {data.attrs['units']} units on random data: the largest differences between the closed form at "
-        "zero weights and automatic differentiation, in float64. One word stands for all three activations."
-    )
-    return Table("The Hessian at zero weights", list(columns.values()), rows_of(data, columns), about)
 
 
 def _conditions(data: xarray.Dataset) -> Table:
@@ -164,47 +123,6 @@ def _whitened(data: xarray.Dataset) -> Table:
     return Table(f"The whitened data, {data.attrs['data']}", ["quantity", "value"], rows, about)
 
 
-def _stationarity(data: xarray.Dataset) -> Table:
-    columns = {"n": "n", "slope": "slope", "hessian": "norm of the Hessian"}
-    about = "Slope of log |L(t u) - L(0)| over log t; the Hessian at zero by automatic differentiation."
-    shown = data[["slope", "hessian"]]
-    return Table("Order of the stationary point", list(columns.values()), rows_of(shown, columns), about)
-
-
-def _relu(data: xarray.Dataset) -> Table:
-    columns = {
-        "data": "data",
-        "seed": "seed",
-        "at_zero": "norm at exact zero",
-        "condition": "cond at 0.01 Xavier",
-        "condition_of_M": "cond(M)",
-        "error": "error of the form",
-    }
-    about = (
-        "The paper states that ReLUs in the middle follow theorem 2, by way of a smoothed ReLU. With the true one the "
-        "Hessian is 0 at exact zero, and near zero it depends on which entries are active; the error is that of the "
-        "form with slope 1/2, over its largest entry."
-    )
-    return Table("ReLUs in the middle", list(columns.values()), rows_of(data, columns), about)
-
-
-def _biases(data: xarray.Dataset) -> Table:
-    columns = {
-        "size": "width",
-        "units": "units",
-        "error": "error on the weights",
-        "whole_error": "with biases",
-        "zeros": "zero eigenvalues",
-        "condition_without_zeros": "cond without zeros",
-        "condition_of_M": "cond(M)",
-    }
-    about = (
-        "A bias after the first weight of each unit (equation 3) leaves the blocks of the weights alone, but adds as "
-        "many zero eigenvalues as there are biases, and changes the others."
-    )
-    return Table("Biases", list(columns.values()), rows_of(data, columns), about)
-
-
 def _escape(data: xarray.Dataset) -> Table:
     rates = [float(rate) for rate in data["rate"].values]
     means = data["loss"].mean("network")
@@ -222,80 +140,115 @@ def _escape(data: xarray.Dataset) -> Table:
     return Table("Leaving zero with deep shortcuts", columns, rows, about)
 
 
-# -- tables of theorem 1
-
-
-def _lemma1(data: xarray.Dataset) -> Table:
-    rows = []
-    for (size, columns), group in data.groupby(["size", "columns"]):
-        worst = [number(float(group[key].max())) for key in ("image", "norm")]
-        rows.append([str(size), str(columns), number(float(group["rho"].min())), *worst])
-    about = "Units that move one of m random unit vectors: errors of equations 13 and 14, the worst of all draws."
-    return Table("Lemma 1", ["dimension", "m", "smallest rho", "error of A'", "of the norms"], rows, about)
-
-
-def _paths(data: xarray.Dataset) -> Table:
-    columns = {
-        "arrangement": "arrangement",
-        "size": "dimension",
-        "columns": "m",
-        "rho": "rho",
-        "detours": "detours",
-        "distance": "distance / (rho/2)",
-        "length": "length / bound",
-        "units": "units",
-        "by_unit": "error unit by unit",
-        "exact": "error, long arithmetic",
-    }
-    about = "Lemma 2: the smallest distance between points on the way, and the longest path. Errors of a network on it."
-    return Table("Lemma 2", list(columns.values()), rows_of(data, columns), about)
-
-
-def _norms(data: xarray.Dataset) -> Table:
-    rows = []
-    for name in data["arrangement"].values:
-        for steps in data["steps"].values:
-            here = data.sel(arrangement=name, steps=steps)
-            values = [float(here[key]) for key in ("largest", "bound", "printed")]
-            rows.append([str(name), str(int(here["units"])), *map(number, values), number(_scaled(here))])
-    columns = ["arrangement", "R", "largest |W|", "bound", "printed bound", "largest |W| times the root of R"]
-    about = "The printed bound is the paper's, which is weaker than what its proof gives."
-    return Table("Theorem 1: norms", columns, rows, about)
-
-
-def _scaled(here: xarray.Dataset) -> float:
-    return float(here["largest"]) * float(here["units"]) ** 0.5
-
-
-def _errors(data: xarray.Dataset) -> Table:
-    columns = {
-        "rho": "rho",
-        "growth": "predicted growth",
-        "measured_growth": "measured growth",
-        "by_unit": "unit by unit",
-        "composed": "end to end, float64",
-        "exact": "end to end, long arithmetic",
-        "digits": "digits",
-    }
-    about = (
-        f"Networks of {data.attrs['units']} units. Growth in decades: predicted in the limit of small steps, and from "
-        "the product of the units' Jacobians."
-    )
-    return Table("Theorem 1: errors", list(columns.values()), rows_of(data, columns), about)
-
-
+ZERO_PICTURES = {
+    "zero-conditions": PictureOf("conditions", CONDITIONS, zero_conditions),
+    "zero-spectrum": PictureOf("spectrum", SPECTRUM, zero_spectrum),
+    "zero-stationarity": PictureOf("stationarity", STATIONARITY, zero_stationarity),
+}
 ZERO_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
-    "forms": _forms,
+    "forms": TableOf(
+        "The Hessian at zero weights",
+        {
+            "pre, mid, post": "activations",
+            "n": "n",
+            "width": "size",
+            "error of the Hessian": "hessian_error",
+            "of the gradient": "gradient_error",
+            "of eigenvalues": "eigenvalue_error",
+            "lowest eigenvalue": "lowest",
+        },
+        "Networks of {units} units on random data: the largest differences between the closed form at zero weights and "
+        "automatic differentiation, in float64. One word stands for all three activations.",
+    ),
     "conditions": _conditions,
     "whitened": _whitened,
-    "stationarity": _stationarity,
-    "relu": _relu,
-    "biases": _biases,
+    "stationarity": TableOf(
+        "Order of the stationary point",
+        {"slope": "slope", "norm of the Hessian": "hessian"},
+        "Slope of log |L(t u) - L(0)| over log t; the Hessian at zero by automatic differentiation.",
+        rows={"n": "n"},
+    ),
+    "relu": TableOf(
+        "ReLUs in the middle",
+        {
+            "data": "data",
+            "seed": "seed",
+            "norm at exact zero": "at_zero",
+            "cond at 0.01 Xavier": "condition",
+            "cond(M)": "condition_of_M",
+            "error of the form": "error",
+        },
+        "The paper states that ReLUs in the middle follow theorem 2, by way of a smoothed ReLU. With the true one the "
+        "Hessian is 0 at exact zero, and near zero it depends on which entries are active; the error is that of the "
+        "form with slope 1/2, over its largest entry.",
+    ),
+    "biases": TableOf(
+        "Biases",
+        {
+            "width": "size",
+            "units": "units",
+            "error on the weights": "error",
+            "with biases": "whole_error",
+            "zero eigenvalues": "zeros",
+            "cond without zeros": "condition_without_zeros",
+            "cond(M)": "condition_of_M",
+        },
+        "A bias after the first weight of each unit (equation 3) leaves the blocks of the weights alone, but adds as "
+        "many zero eigenvalues as there are biases, and changes the others.",
+    ),
     "escape": _escape,
 }
+SMALL_PICTURES = {
+    "small-norms": PictureOf("norms", NORMS, small_norms),
+    "small-errors": PictureOf("errors", ERRORS, error_growth),
+}
 SMALL_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
-    "lemma1": _lemma1,
-    "paths": _paths,
-    "norms": _norms,
-    "errors": _errors,
+    "lemma1": TableOf(
+        "Lemma 1",
+        {"smallest rho": ("rho", "min"), "error of A'": ("image", "max"), "of the norms": ("norm", "max")},
+        "Units that move one of m random unit vectors: errors of equations 13 and 14, the worst of all draws.",
+        rows={"size": "dimension", "columns": "m"},
+    ),
+    "paths": TableOf(
+        "Lemma 2",
+        {
+            "arrangement": "arrangement",
+            "dimension": "size",
+            "m": "columns",
+            "rho": "rho",
+            "detours": "detours",
+            "distance / (rho/2)": "distance",
+            "length / bound": "length",
+            "units": "units",
+            "error unit by unit": "by_unit",
+            "error, long arithmetic": "exact",
+        },
+        "Lemma 2: the smallest distance between points on the way, and the longest path. Errors of a network on it.",
+    ),
+    "norms": TableOf(
+        "Theorem 1: norms",
+        {
+            "R": "units",
+            "largest |W|": "largest",
+            "bound": "bound",
+            "printed bound": "printed",
+            "largest |W| times the root of R": lambda here: number(float(here["largest"] * here["units"] ** 0.5)),
+        },
+        "The printed bound is the paper's, which is weaker than what its proof gives.",
+        rows={"arrangement": "arrangement", "steps": ""},
+    ),
+    "errors": TableOf(
+        "Theorem 1: errors",
+        {
+            "rho": "rho",
+            "predicted growth": "growth",
+            "measured growth": "measured_growth",
+            "unit by unit": "by_unit",
+            "end to end, float64": "composed",
+            "end to end, long arithmetic": "exact",
+            "digits": "digits",
+        },
+        "Networks of {units} units. Growth in decades: predicted in the limit of small steps, and from the product of "
+        "the units' Jacobians.",
+    ),
 }

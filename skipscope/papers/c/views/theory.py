@@ -11,13 +11,11 @@ from skipscope.papers.c.figures.theory import (
     plain_accuracies,
     product_conditions,
 )
-from skipscope.report.table import Table, number, rows_of
-from skipscope.report.views.view import Picture, View
+from skipscope.report.table import Table, TableOf, number
+from skipscope.report.views.view import PictureOf, View, view_of_parts
 
 if TYPE_CHECKING:
     import xarray
-
-STUDY = ("C.theorems",)
 
 COLLAPSE = (
     "How a PlainNet's state turns to the leading eigenvector, layer by layer; medians over draws. The paper (Oyedotun, "
@@ -44,20 +42,7 @@ ACCURACIES = (
 
 
 def products_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    parts = {str(data.attrs["part"]): data for data in datasets.values()}
-    tables = [show(parts[name]) for name, show in TABLES.items() if name in parts]
-    figures = {}
-    if "collapse" in parts:
-        figures["collapse-by-layer"] = Picture(COLLAPSE, collapse_by_layer(parts["collapse"]), STUDY)
-    if "approximation" in parts:
-        figures["approximation-16"] = Picture(APPROXIMATION, approximation_errors(parts["approximation"]), STUDY)
-    if "products" in parts:
-        figures["product-conditions"] = Picture(PRODUCTS, product_conditions(parts["products"]), STUDY)
-    if "training" in parts:
-        data = parts["training"]
-        caption = ACCURACIES.format(**{key: data.attrs[key] for key in ("depth", "data", "epochs")})
-        figures["plain-accuracies"] = Picture(caption, plain_accuracies(data), STUDY)
-    return View(tables, figures, _sentences(parts))
+    return view_of_parts(datasets, TABLES, PICTURES, _sentences)
 
 
 def _sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
@@ -79,88 +64,13 @@ def _sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
     return found
 
 
-# -- commuting weights
+def _at_the_end(key: str, reduction: str) -> Callable[[xarray.Dataset], str]:
+    """Of the last layer."""
+    return lambda here: number(float(getattr(here[key].isel(layer=-1), reduction)()))
 
 
-def _sums(data: xarray.Dataset) -> Table:
-    rows = []
-    for kind in dict.fromkeys(data["kind"].values.tolist()):
-        errors = data["error"].values[data["kind"].values == kind]
-        rows.append([str(kind), str(len(errors)), number(float(errors.max()))])
-    about = (
-        f"Theorems 1 to 3 before their approximations: {data.attrs['layers']} layers of commuting weights, the sum "
-        "over eigenvectors against dense weights, layer by layer; relative, the worst of all draws."
-    )
-    return Table("Exact sums", ["network", "draws", "error"], rows, about)
-
-
-def _collapse(data: xarray.Dataset) -> Table:
-    rows = []
-    for case in data["case"].values:
-        here = data.sel(case=case)
-        last = here.isel(layer=-1)
-        values = (
-            here["ratio"].max(),
-            last["cosine"].median(),
-            last["cosine"].min(),
-            last["colinear"].median(),
-        )
-        rows.append([str(case), *(number(float(value)) for value in values)])
-    about = (
-        f"{data.sizes['layer']} layers without skips, {data.sizes['draw']} draws. Ratio: second over first "
-        "|eigenvalue| of a layer, the largest. The last column is for two inputs."
-    )
-    columns = ["weights", "ratio", "median |cos(h, v_1)|", "smallest", "median |cos(h, h')|"]
-    return Table("Theorem 1, and its conditions", columns, rows, about)
-
-
-def _powers(data: xarray.Dataset) -> Table:
-    columns = {
-        "ratio": "ratio",
-        "index": "product, l an index",
-        "power": "product, l a power",
-        "cosine": "cosine",
-        "cosine_by_power": "cosine, l a power",
-    }
-    about = (
-        f"The product of (lambda_i / lambda_1)^l over {data.attrs['layers']} layers in equation 14, for a ratio that "
-        "is the same in all. l is the layer's index; as a power it would promise a collapse that is not there."
-    )
-    return Table("Theorem 1: index or power", list(columns.values()), rows_of(data, columns), about)
-
-
-def _approximation(data: xarray.Dataset) -> Table:
-    columns = {
-        "signs": "signs",
-        "scale": "largest |eigenvalue|",
-        "bounded": "error, to the longer",
-        "error": "error, to the state",
-        "cosine": "|cos(h, v_1)|",
-        "log10_condition": "log10 cond",
-        "log10_condition_plain": "without skips",
-    }
-    about = (
-        f"Theorem 2 with {data.attrs['layers']} layers: medians over draws of the relative error of approximation 16, "
-        "relative to the longer of state and approximation, and to the state; and condition numbers of the whole map."
-    )
-    return Table("Approximation 16", list(columns.values()), rows_of(data, columns, names=2), about, names=2)
-
-
-def _paths(data: xarray.Dataset) -> Table:
-    rows = []
-    for kind in dict.fromkeys(data["kind"].values.tolist()):
-        here = data.isel(case=data["kind"].values == kind)
-        values = (here[key].median() for key in ("ratio", "ratio_of_sums", "cosine", "bounded"))
-        rows.append([str(kind), *(number(float(value)) for value in values)])
-    about = (
-        f"Theorem 3 with {data.attrs['paths']} paths. In every path the first eigenvalue leads; where paths cancel, "
-        "that of their sum does not, and approximation 22 is about the wrong direction. Medians over draws."
-    )
-    columns = ["sums over paths", "ratio in a path", "ratio of sums", "|cos(h, v_1)|", "error"]
-    return Table("Theorem 3: paths", columns, rows, about)
-
-
-# -- random matrices
+def _yes(key: str, yes: str = "yes", no: str = "no") -> Callable[[xarray.Dataset], str]:
+    return lambda here: yes if bool(here[key]) else no
 
 
 def _products(data: xarray.Dataset) -> Table:
@@ -186,78 +96,6 @@ def _products(data: xarray.Dataset) -> Table:
     return Table("Products of random matrices", columns, rows, about, names=2)
 
 
-def _moments(data: xarray.Dataset) -> Table:
-    columns = {
-        "c": "c",
-        "moment": "moment",
-        "measured": "measured",
-        "formula": "limit",
-        "log10_condition": "log10 cond",
-    }
-    about = (
-        f"Squared singular values of {data.attrs['units']} units of width {data.attrs['width']} whose branches have "
-        "the variance c in all, whatever the number of units: their moments, and those of the limit (Tarnowski et al.)."
-    )
-    return Table("Branches that shrink with depth", list(columns.values()), rows_of(data, columns, names=2), about, 2)
-
-
-def _singularity(data: xarray.Dataset) -> Table:
-    columns = {
-        "entries": "entries",
-        "size": "size",
-        "draws": "draws",
-        "singular": "singular",
-        "smallest": "smallest singular value",
-    }
-    about = "Proposition 1: decided without rounding, by determinants modulo a prime and by rational arithmetic."
-    return Table("Singular matrices", list(columns.values()), rows_of(data, columns, names=2), about, names=2)
-
-
-# -- proposition 3, gradients, training
-
-
-def _perturbations(data: xarray.Dataset) -> Table:
-    columns = {
-        "kind": "changes",
-        "condition": "cond",
-        "size": "eps",
-        "ratio": "largest ratio",
-        "first_order": "to first order",
-        "largest": "1 / (1 - cond eps)",
-        "residual": "residual",
-    }
-    about = (
-        "Proposition 3: |dW| / |W| over cond |dX| / |X|, with the changed problem solved, the largest of all draws. "
-        "Changes at random; the worst for the weights; the worst with the worst weights (aligned); and with targets "
-        "that the weights do not fit, where the proposition says nothing."
-    )
-    return Table("Errors in the inputs", list(columns.values()), rows_of(data, columns), about)
-
-
-def _ranks(data: xarray.Dataset) -> Table:
-    rows = []
-    for place in range(data.sizes["case"]):
-        here = data.isel(case=place)
-        counts = [number(float(here[key])) for key in ("input_rank", "errors", "states", "gradients")]
-        rows.append(
-            [
-                "with" if bool(here["skips"]) else "without",
-                *counts,
-                "yes" if bool(here["bounded"]) else "no",
-                number(float(here["autograd"])),
-                number(float(here["equation_23"])),
-            ]
-        )
-    about = (
-        f"Linear networks of {data.attrs['layers']} layers of width {data.attrs['width']}: smallest ranks over layers "
-        "of errors, states and gradients, whether no gradient has a larger rank than its error and its state, "
-        "gradients against automatic differentiation, and errors by equation 23 against the true ones. Lemma 3 has the "
-        f"counter-example [1 0] [0 1]^T, of rank {data.attrs['lemma3']}."
-    )
-    columns = ["skips", "rank of inputs", "errors", "states", "gradients", "bounded", "autograd", "equation 23"]
-    return Table("Ranks of gradients", columns, rows, about)
-
-
 def _training(data: xarray.Dataset) -> Table:
     rows = []
     for network in data["network"].values:
@@ -275,17 +113,123 @@ def _training(data: xarray.Dataset) -> Table:
     return Table(title, columns, rows, about)
 
 
+PICTURES = {
+    "collapse-by-layer": PictureOf("collapse", COLLAPSE, collapse_by_layer),
+    "approximation-16": PictureOf("approximation", APPROXIMATION, approximation_errors),
+    "product-conditions": PictureOf("products", PRODUCTS, product_conditions),
+    "plain-accuracies": PictureOf("training", ACCURACIES, plain_accuracies),
+}
 TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
-    "sums": _sums,
-    "collapse": _collapse,
-    "powers": _powers,
-    "approximation": _approximation,
-    "paths": _paths,
+    "sums": TableOf(
+        "Exact sums",
+        {"draws": lambda here: str(here["error"].size), "error": ("error", "max")},
+        "Theorems 1 to 3 before their approximations: {layers} layers of commuting weights, the sum over eigenvectors "
+        "against dense weights, layer by layer; relative, the worst of all draws.",
+        rows={"kind": "network"},
+    ),
+    "collapse": TableOf(
+        "Theorem 1, and its conditions",
+        {
+            "ratio": ("ratio", "max"),
+            "median |cos(h, v_1)|": _at_the_end("cosine", "median"),
+            "smallest": _at_the_end("cosine", "min"),
+            "median |cos(h, h')|": _at_the_end("colinear", "median"),
+        },
+        "{number_of_layer} layers without skips, {number_of_draw} draws. Ratio: second over first |eigenvalue| of a "
+        "layer, the largest. The last column is for two inputs.",
+        rows={"case": "weights"},
+    ),
+    "powers": TableOf(
+        "Theorem 1: index or power",
+        {
+            "ratio": "ratio",
+            "product, l an index": "index",
+            "product, l a power": "power",
+            "cosine": "cosine",
+            "cosine, l a power": "cosine_by_power",
+        },
+        "The product of (lambda_i / lambda_1)^l over {layers} layers in equation 14, for a ratio that is the same in "
+        "all. l is the layer's index; as a power it would promise a collapse that is not there.",
+    ),
+    "approximation": TableOf(
+        "Approximation 16",
+        {
+            "signs": "signs",
+            "largest |eigenvalue|": "scale",
+            "error, to the longer": "bounded",
+            "error, to the state": "error",
+            "|cos(h, v_1)|": "cosine",
+            "log10 cond": "log10_condition",
+            "without skips": "log10_condition_plain",
+        },
+        "Theorem 2 with {layers} layers: medians over draws of the relative error of approximation 16, relative to the "
+        "longer of state and approximation, and to the state; and condition numbers of the whole map.",
+        names=2,
+    ),
+    "paths": TableOf(
+        "Theorem 3: paths",
+        {
+            "ratio in a path": ("ratio", "median"),
+            "ratio of sums": ("ratio_of_sums", "median"),
+            "|cos(h, v_1)|": ("cosine", "median"),
+            "error": ("bounded", "median"),
+        },
+        "Theorem 3 with {paths} paths. In every path the first eigenvalue leads; where paths cancel, that of their sum "
+        "does not, and approximation 22 is about the wrong direction. Medians over draws.",
+        rows={"kind": "sums over paths"},
+    ),
     "products": _products,
-    "moments": _moments,
-    "singularity": _singularity,
-    "perturbations": _perturbations,
-    "ranks": _ranks,
+    "moments": TableOf(
+        "Branches that shrink with depth",
+        {"c": "c", "moment": "moment", "measured": "measured", "limit": "formula", "log10 cond": "log10_condition"},
+        "Squared singular values of {units} units of width {width} whose branches have the variance c in all, whatever "
+        "the number of units: their moments, and those of the limit (Tarnowski et al.).",
+        names=2,
+    ),
+    "singularity": TableOf(
+        "Singular matrices",
+        {
+            "entries": "entries",
+            "size": "size",
+            "draws": "draws",
+            "singular": "singular",
+            "smallest singular value": "smallest",
+        },
+        "Proposition 1: decided without rounding, by determinants modulo a prime and by rational arithmetic.",
+        names=2,
+    ),
+    "perturbations": TableOf(
+        "Errors in the inputs",
+        {
+            "changes": "kind",
+            "cond": "condition",
+            "eps": "size",
+            "largest ratio": "ratio",
+            "to first order": "first_order",
+            "1 / (1 - cond eps)": "largest",
+            "residual": "residual",
+        },
+        "Proposition 3: |dW| / |W| over cond |dX| / |X|, with the changed problem solved, the largest of all draws. "
+        "Changes at random; the worst for the weights; the worst with the worst weights (aligned); and with targets "
+        "that the weights do not fit, where the proposition says nothing.",
+    ),
+    "ranks": TableOf(
+        "Ranks of gradients",
+        {
+            "skips": _yes("skips", "with", "without"),
+            "rank of inputs": "input_rank",
+            "errors": "errors",
+            "states": "states",
+            "gradients": "gradients",
+            "bounded": _yes("bounded"),
+            "autograd": "autograd",
+            "equation 23": "equation_23",
+        },
+        "Linear networks of {layers} layers of width {width}: smallest ranks over layers of errors, states and "
+        "gradients, whether no gradient has a larger rank than its error and its state, gradients against automatic "
+        "differentiation, and errors by equation 23 against the true ones. Lemma 3 has the counter-example "
+        "[1 0] [0 1]^T, of rank {lemma3}.",
+    ),
     "training": _training,
     "kept": _training,
 }
