@@ -1,16 +1,85 @@
-"""One thread a process: tests run side by side. SKIPSCOPE_TEST_DEVICE=cuda runs them on a GPU."""
+"""One thread per process: tests run side by side. SKIPSCOPE_TEST_DEVICE=cuda runs them on a GPU.
+
+With several workers (`pytest -n 2`), tests of one file run in one worker, so that fixtures of a module are made once.
+Files that share something expensive (smoke runs of a paper, exported networks, the demo) also run in one worker, and
+what takes longest starts first, so that no worker is left with a long file at the end.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
+if TYPE_CHECKING:
+    from skipscope.inspection import Result
+
 torch.set_num_threads(1)
 if device := os.environ.get("SKIPSCOPE_TEST_DEVICE"):
     torch.set_default_device(device)
+
+# Beginnings of paths, and the name of the group that they belong to; every other file is a group of its own.
+TOGETHER = {
+    "tests/papers/a/": "paper A",
+    "tests/papers/b/": "paper B",
+    "tests/papers/test_theory_views.py": "paper B",  # of the same smoke runs
+    "tests/papers/c/": "paper C",
+    "tests/papers/d/": "paper D",
+    "tests/trace/test_cases.py": "small networks",  # exported once: tests.trace.test_cases.traced
+    "tests/linear/test_jacobian.py": "small networks",
+    "tests/linear/test_verify.py": "small networks",
+    "tests/measure/test_every_trunk.py": "small networks",
+    "tests/report/test_browser.py": "demo",
+    "tests/report/test_hostile.py": "demo",
+    "tests/test_demo.py": "demo",
+}
+SMALL_DEMO: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
+LONGEST_FIRST = (
+    "tests/test_docs.py",
+    "demo",
+    "small networks",
+    "paper B",
+    "tests/trace/test_families.py",
+    "tests/test_check.py",
+    "tests/models/test_resnet.py",
+    "paper A",
+    "paper C",
+    "paper D",
+    "tests/papers/kit/test_running.py",
+    "tests/report/test_page.py",
+    "tests/trace/test_outer_sums.py",
+    "tests/measure/test_trajectories.py",
+    "tests/trace/test_random.py",
+    "tests/trace/test_held_points.py",
+    "tests/linear/test_law.py",
+    "tests/trace/test_tails.py",
+)
+
+
+def group_of(name: str) -> str:
+    """The group of a test, by the name that pytest gives it."""
+    file = name.partition("::")[0]
+    return next((group for beginning, group in TOGETHER.items() if file.startswith(beginning)), file)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {group: place for place, group in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(group_of(item.nodeid), len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)  # only there with pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    config.option.loadscopereorder = False  # the order above, not the number of tests
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,3 +89,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SKIPSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("SKIPSCOPE_OFFLINE", "1")
         yield
+
+
+@pytest.fixture(scope="session")
+def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The demo at its smallest, for all tests that look at what it leaves."""
+    from skipscope.demo import demo
+
+    return demo(tmp_path_factory.mktemp("demo") / "run", **SMALL_DEMO)

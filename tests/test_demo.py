@@ -22,8 +22,8 @@ from skipscope.papers.d.studies.law import evidence as law_evidence
 from skipscope.sealed import KEY
 from skipscope.training import accuracy
 from tests.commands import run_command
+from tests.conftest import SMALL_DEMO as TINY
 
-TINY: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
 MEASURES = ("history", "profile", "spectra", "verification", "conditioning")
 NETWORKS = {
     **{f"{measure}-{network}": (measure, network) for measure in MEASURES for network in ("residual", "plain")},
@@ -35,9 +35,9 @@ NETWORKS = {
 JACOBIAN, LAW = (claim for claim in CLAIMS if claim.id in ("D1", "D3"))
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return demo(tmp_path_factory.mktemp("demo") / "run", **TINY)
+@pytest.fixture(name="result")
+def _result(small_demo: Result) -> Result:
+    return small_demo
 
 
 def trained(result: Result, name: str) -> ResNet:

@@ -13,8 +13,7 @@ import numpy
 import pytest
 import xarray
 
-from skipscope.demo import demo
-from skipscope.inspection.result import load
+from skipscope.inspection.result import Result, load
 from skipscope.papers.kit.running import run_studies
 from skipscope.report import write_page, write_report
 from skipscope.runs import RunFolder
@@ -229,9 +228,8 @@ def test_a_narrow_window_needs_no_sideways_scrolling(opened: Opened) -> None:
     opened.page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_demo_opens(browser: Any, tmp_path: Path) -> None:
-    demo(tmp_path / "demo", depth=8, channels=(4, 6, 8), epochs=1, images=8, samples=2)
-    opened = Opened(browser, tmp_path / "demo" / "report.html")
+def test_the_demo_opens(browser: Any, small_demo: Result) -> None:
+    opened = Opened(browser, small_demo.folder / "report.html")
     opened.page.locator(".cell").first.click()
     opened.page.wait_for_selector(".unit .main-svg")
     for name in opened.page.eval_on_selector_all(".plot", "plots => plots.map(plot => plot.dataset.name)"):
