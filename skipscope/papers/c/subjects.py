@@ -67,6 +67,17 @@ LONG: dict[str, Any] = {  # as far as the paper says: rates from 0.0001 to 0.1, 
 AS_IN_PAPER: dict[str, Any] = {"subjects": ("mnist-110", "cifar10-110", "cifar100-110", "imagenet-101"), **LONG}
 
 
+def _parts(text: str) -> tuple[str, int, str, str]:
+    """Data set, depth, options of the networks' names, and the path of the data where there is one."""
+    found = re.fullmatch(SUBJECT, text)
+    if found is None:
+        raise InputError(
+            f"subject '{text}': expected a data set, a depth and options, such as mnist-60-connected, cifar10-110 or "
+            "imagenet-101:PATH"
+        )
+    return found[1], int(found[2]), found[3], found[4] or ""
+
+
 @dataclass(frozen=True)
 class TwinSettings(Constrained):
     """What the studies of trained networks have in common."""
@@ -231,17 +242,6 @@ def expect_titles(titles: Sequence[str], *compared: str) -> None:
     missing = [title for title in compared if title not in titles]
     if missing:
         raise InputError(f"titles: this study compares {' and '.join(compared)}, got no {' and no '.join(missing)}")
-
-
-def _parts(text: str) -> tuple[str, int, str, str]:
-    """Data set, depth, options of the networks' names, and the path of the data where there is one."""
-    found = re.fullmatch(SUBJECT, text)
-    if found is None:
-        raise InputError(
-            f"subject '{text}': expected a data set, a depth and options, such as mnist-60-connected, cifar10-110 or "
-            "imagenet-101:PATH"
-        )
-    return found[1], int(found[2]), found[3], found[4] or ""
 
 
 def _named(title: str, depth: int, options: str, data: Dataset, text: str) -> str:
