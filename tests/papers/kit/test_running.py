@@ -18,12 +18,12 @@ import pytest
 import xarray
 
 from skipscope.errors import InputError
+from skipscope.papers.d.studies.law import D3, PAIRS, TRAINED_NETWORKS, evidence
 from skipscope.papers.d.studies.law import STUDY as LAW
-from skipscope.papers.d.studies.law import evidence
-from skipscope.papers.kit.bench import Bench
-from skipscope.papers.kit.catalogue import CLAIMS, STUDIES, claims_of, find
+from skipscope.papers.kit import SEEDS, Bench, Quantity
+from skipscope.papers.kit.catalogue import claims_of, claims_of_paper, find, studies
+from skipscope.papers.kit.names import PRESETS
 from skipscope.papers.kit.running import run_studies, settings_of, together
-from skipscope.papers.kit.study import PRESETS
 from skipscope.runs import RunFolder, load_run
 from tests.commands import run_command
 
@@ -46,9 +46,8 @@ def datasets(path: Path) -> dict[str, xarray.Dataset]:
 
 
 def test_every_study_has_claims_presets_and_costs() -> None:
-    deciding = {claim.study for claim in CLAIMS}
-    assert {study.id for study in STUDIES} - deciding == {"C.deeper"}  # which reports what others decide, at 200 layers
-    for study in STUDIES:
+    assert {study.id for study in studies() if not study.claims} == {"C.deeper"}  # others decide, it has 200 layers
+    for study in studies():
         assert {"smoke", "quick", "full"} <= set(study.presets) <= set(PRESETS)
         assert set(study.cost) == set(study.presets)
         assert len({type(settings) for settings in study.presets.values()}) == 1
@@ -88,7 +87,7 @@ def test_several_studies_by_their_names() -> None:
     both = find("C.weights,C.hidden")
     assert {claim.id for claim in claims_of("C.weights,C.hidden", both)} == {"C3", "C4", "C5", "C6"}
     everything = {claim.id for claim in claims_of("D,C.weights", find("D,C.weights"))}
-    assert everything == {claim.id for claim in CLAIMS if claim.paper == "D"} | {"C3", "C4"}
+    assert everything == {claim.id for claim in claims_of_paper("D")} | {"C3", "C4"}
     assert find("d") == find("D")
     assert claims_of("d", find("d")) == claims_of("D", find("D"))
     with pytest.raises(InputError, match="got an empty one"):
@@ -104,8 +103,9 @@ def test_a_setting_for_one_study_alone() -> None:
 
 
 def test_evidence_of_two_studies_for_one_claim_is_put_together() -> None:
-    assert together({}, {"a": 1}) == {"a": 1}
-    assert together({"seeds": 10, "a": 1}, {"seeds": 3, "b": 2}) == {"seeds": 3, "a": 1, "b": 2}
+    a, b = Quantity("a"), Quantity("b")
+    assert together({}, {a: 1}) == {a: 1}
+    assert together({SEEDS: 10, a: 1}, {SEEDS: 3, b: 2}) == {SEEDS: 3, a: 1, b: 2}
 
 
 def test_a_key_that_no_study_has_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
@@ -127,8 +127,6 @@ def test_the_law_at_smoke_decides_nothing_and_finds_no_violation(law_run: Path) 
 
 
 def test_the_law_is_decided_from_counts() -> None:
-    claim = next(claim for claim in CLAIMS if claim.id == "D3")
-
     def part(ones: list[float], generic: list[float], violated: bool = False) -> xarray.Dataset:
         return xarray.Dataset(
             {
@@ -142,18 +140,20 @@ def test_the_law_is_decided_from_counts() -> None:
             {"network": "a trained network"},
         )
 
-    nothing = xarray.Dataset({"ones": ("unit", numpy.array([0]))})
+    def verdict(ones: list[float], generic: list[float], **changes: Any) -> str:
+        counted = part(ones, generic, changes.get("violated", False)).assign_attrs(changes.get("attrs", {}))
+        control = xarray.Dataset({"ones": ("unit", numpy.array([changes.get("ones_of_control", 0)]))})
+        found = evidence([counted], control)[D3]
+        assert (found[PAIRS], found[TRAINED_NETWORKS]) == (2, 0 if "attrs" in changes else 1)
+        return LAW.decide(D3, found, "quick").verdict
+
     nan = float("nan")
-    good = evidence([part([4, 3, nan], [1, 0, nan])], nothing)
-    assert (good["pairs"], good["trained networks"]) == (2, 1)
-    assert claim.decide(good, "quick").verdict == "reproduced"
-    assert claim.decide(evidence([part([4, 3, nan], [1, 0, nan], True)], nothing), "quick").verdict == "not reproduced"
-    assert claim.decide(evidence([part([5, 3, nan], [1, 0, nan])], nothing), "quick").verdict == "not reproduced"
-    assert claim.decide(evidence([part([4, 3, nan], [0, 0, nan])], nothing), "quick").verdict == "inconclusive"
-    untrained = part([4, 3, nan], [1, 0, nan]).assign_attrs(random=1)
-    assert claim.decide(evidence([untrained], nothing), "quick").verdict == "inconclusive"
-    ones = xarray.Dataset({"ones": ("unit", numpy.array([1]))})
-    assert claim.decide(evidence([part([4, 3, nan], [1, 0, nan])], ones), "quick").verdict == "inconclusive"
+    assert verdict([4, 3, nan], [1, 0, nan]) == "reproduced"
+    assert verdict([4, 3, nan], [1, 0, nan], violated=True) == "not reproduced"
+    assert verdict([5, 3, nan], [1, 0, nan]) == "not reproduced"
+    assert verdict([4, 3, nan], [0, 0, nan]) == "inconclusive"
+    assert verdict([4, 3, nan], [1, 0, nan], attrs={"random": 1}) == "inconclusive"  # no network was trained
+    assert verdict([4, 3, nan], [1, 0, nan], ones_of_control=1) == "inconclusive"
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_numbers(law_run: Path, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_numbers(law_run: Path, tmp_pa
                 return super().part(name, compute)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("skipscope.studies.running.RunFolder", Stopped)
+            patch.setattr("skipscope.papers.kit.running.RunFolder", Stopped)
             with pytest.raises(KeyboardInterrupt):
                 run_studies("D.law", out, preset="smoke", resume=True)
     run_studies("D.law", out, preset="smoke", resume=True)
@@ -212,10 +212,10 @@ def test_a_run_that_was_killed_while_it_trained_ends_with_the_same_numbers(tmp_p
 
 def test_digits_stand_in_for_data_that_is_not_there_and_the_run_says_so(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "a test") as run:
-        data = Bench("law", run, preset="quick", seed=0, device="cpu").data("mnist")
+        data = Bench("D.law", run, preset="quick", seed=0, device="cpu").data("mnist")
         assert (data.classes, data.stands_in_for) == (10, "mnist")
         with pytest.raises(InputError):
-            Bench("law", run, preset="full", seed=0, device="cpu").data("mnist")
+            Bench("D.law", run, preset="full", seed=0, device="cpu").data("mnist")
     assert "digits stand in" in json.loads((tmp_path / "run" / "run.json").read_text())["notes"][0]
 
 
