@@ -1,9 +1,29 @@
-"""Paper B: the Hessian of networks with shortcuts of depth n.
+"""Paper B: why shortcuts of depth 2 are special, by the Hessian of networks with shortcuts of depth n.
 
-theory/    its theorems as code
-networks/  its networks
-studies/   one module per study: settings, what is run, quantities and claims together
-views/     what a report shows of its datasets; figures/ draws them
+    skipscope study list                           # its studies and claims
+    skipscope study run B --preset quick --out DIR
+
+studies/             one module per study: settings, what is run, quantities and claims together
+    theorem2         the Hessian at zero weights                           B1 to B5, B21, B23
+    theorem1         small weights that interpolate                        B15 to B18
+    initial          its condition number before training                  B6, B20
+    dynamics         its condition number and index during training        B7 to B9
+    learning         final losses at the best learning rate                B10 to B13, and the losses for B20
+    norms            weights, states and branches of deeper networks       B14, B22
+    shortcuts        how shortcuts of depths 1 to 4 gain from depth        B19
+theory/              the theorems as code
+networks/            n-shortcut networks, their loss, their exact Hessian, and many of them trained side by side
+whitened.py          the data: whitened principal components of images, with one-hot targets
+architectures.py     the kinds of networks that are compared
+learning_rates.py    the search of the best learning rate
+measurements/        what the studies measure, where it is more than fits into their modules
+views/, figures/     what a report shows of the datasets
+
+A network of shortcut depth n has R units of n layers; its depth is n R. M is S^XX - S^YX of whitened inputs X and
+targets Y. cond is the largest over the smallest absolute eigenvalue of the Hessian; log10 cond in B6, B7 and B20 takes
+the 10th percentile in place of the smallest, as the paper does. "Excess loss" is the final loss minus the best that a
+linear map can do. Of trained or randomly initialised networks a quantity has one value per seed, unless its note
+differs.
 """
 
 from __future__ import annotations

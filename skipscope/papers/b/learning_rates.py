@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.papers.b.networks import Moments, ShortcutSpec, grid, member_weights, train_ensemble
+from skipscope.papers.b.networks import Moments, ShortcutSpec, train_grid
 from skipscope.papers.b.networks.ensemble import precision_of
 from skipscope.papers.b.networks.loss import Data
 from skipscope.papers.b.networks.network import ZERO_FACTOR
 from skipscope.papers.kit import Bench, Quantity
 
 if TYPE_CHECKING:
-    import torch
     import xarray
 
 FIRST_DECADES = (-1.5, 0.0)  # of the first learning rates
@@ -104,24 +103,6 @@ def _columns(found: Mapping[int, numpy.ndarray]) -> numpy.ndarray:
 # -- training at every rate
 
 
-def final_losses(
-    spec: ShortcutSpec,
-    data: Data,
-    init: str,
-    *,
-    seeds: Sequence[int],
-    rates: Sequence[float],
-    steps: int,
-    device: torch.device | str,
-    factor: float = ZERO_FACTOR,
-) -> numpy.ndarray:
-    """(seeds, rates), infinite where a network diverged. factor: of the initialisation "zero"."""
-    members = grid([init], seeds, rates)
-    weights = member_weights(spec, members, factor=factor, dtype=precision_of(spec, device), device=device)
-    ended = train_ensemble(spec, weights, data, [member.rate for member in members], steps, record=[])
-    return ended.final_losses.reshape(len(seeds), len(rates)).numpy()
-
-
 def trained_at_best_rate(
     bench: Bench,
     spec: ShortcutSpec,
@@ -146,9 +127,10 @@ def trained_at_best_rate(
     seeds = bench.seeds(networks)
 
     def trained(rates: Sequence[float]) -> xarray.Dataset:
-        losses = final_losses(
-            spec, data, init, seeds=seeds, rates=rates, steps=steps, device=bench.device, factor=factor
+        ended = train_grid(
+            spec, data, init, seeds=seeds, rates=rates, steps=steps, device=bench.device, factor=factor, record=[]
         )
+        losses = ended.final_losses.reshape(len(seeds), len(rates)).numpy()
         return xarray.Dataset(
             {"loss": (("seed", "rate"), losses)}, {"seed": seeds, "rate": list(rates)}, {"part": "piece"}
         )
@@ -175,7 +157,7 @@ def trained_at_best_rate(
             "n": spec.n,
             "init": init,
             "steps": steps,
-            "precision": str(precision_of(spec, bench.device)).removeprefix("torch."),
+            "precision": precision_of(spec, bench.device),
             "best_rate": rates[best.place],
             "lowest_loss": lowest_loss,
             "flat": int(best.flat),

@@ -16,11 +16,9 @@ import xarray
 from skipscope.errors import InputError
 from skipscope.papers.b.architectures import ARCHITECTURES, WITH_HESSIANS
 from skipscope.papers.b.learning_rates import ON_EDGE, lowest
-from skipscope.papers.b.measurements import hessians_in_training
 from skipscope.papers.b.measurements.hessian_spectrum import LOG_CEILING, log_condition, spectrum_numbers
 from skipscope.papers.b.measurements.hessians_in_training import chosen, even_steps, falling_steps, steps_to
-from skipscope.papers.b.networks import Moments, ShortcutSpec, initial_weights
-from skipscope.papers.b.networks.ensemble import train_ensemble
+from skipscope.papers.b.networks import Moments, ShortcutSpec, ensemble, initial_weights, train_ensemble
 from skipscope.papers.b.networks.network import outputs
 from skipscope.papers.b.studies import dynamics, initial
 from skipscope.papers.b.studies.dynamics import B7, B8, B9, interpolated, steepest_drop
@@ -193,7 +191,7 @@ def test_networks_are_trained_twice_at_most(tmp_path: Path, monkeypatch: pytest.
         calls.append((spec.n, weights[0].sum().item(), len(weights)))
         return train_ensemble(spec, weights, *others, **options)
 
-    monkeypatch.setattr(hessians_in_training, "train_ensemble", counted)
+    monkeypatch.setattr(ensemble, "train_ensemble", counted)
     found_by(DYNAMICS, tmp_path / "run")
     settings = SMOKE["B.dynamics"]
     sizes = [settings.runs * len(settings.rates), settings.runs]

@@ -13,11 +13,11 @@ import xarray
 
 from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
-from skipscope.papers.b import PAPER, learning_rates
+from skipscope.papers.b import PAPER
 from skipscope.papers.b.architectures import ARCHITECTURES
 from skipscope.papers.b.learning_rates import flat, log_excess, lowest, rate_of, trained_at_best_rate, tuned
 from skipscope.papers.b.measurements.weight_norms import mean_norm, residual_norms
-from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, train_ensemble
+from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, ensemble, train_ensemble
 from skipscope.papers.b.networks.residual import residual_training
 from skipscope.papers.b.studies import learning, norms, shortcuts
 from skipscope.papers.b.studies.initial import B20, CONDITIONS_APART, DEPTHS_AFTER_TRAINING
@@ -152,7 +152,7 @@ def test_a_killed_run_goes_on_with_the_next_round_of_rates(tmp_path: Path, monke
                 ),
             )
 
-    monkeypatch.setattr(learning_rates, "train_ensemble", counted)
+    monkeypatch.setattr(ensemble, "train_ensemble", counted)
     unbroken, rounds = found(tmp_path / "unbroken"), list(asked)
     assert len(rounds) >= 2
     asked.clear()

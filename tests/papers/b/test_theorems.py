@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,7 @@ def test_bad_settings_are_named() -> None:
 # -- norms
 
 
-def followed(depth: int, losses: list[float], norms_at: list[float]) -> xarray.Dataset:
+def followed(depth: int, losses: Sequence[float], norms_at: Sequence[float]) -> xarray.Dataset:
     """Two seeds; the second's norms are twice those of the first."""
     curves = numpy.array([norms_at, [2 * norm for norm in norms_at]])
     return xarray.Dataset(

@@ -17,7 +17,7 @@ from skipscope.errors import InputError
 from skipscope.papers.b.architectures import ARCHITECTURES
 from skipscope.papers.b.learning_rates import lowest
 from skipscope.papers.b.measurements.hessian_spectrum import RELATIVE_NOISE, spectrum_numbers
-from skipscope.papers.b.networks import Ensemble, grid, member_weights, train_ensemble
+from skipscope.papers.b.networks import Ensemble, train_grid
 from skipscope.papers.b.whitened import WhitenedData
 from skipscope.papers.kit import Bench
 
@@ -43,14 +43,14 @@ class Descents:
     ) -> Ensemble:
         """Seeds, and for each of them the rates. The losses of all steps are kept, unless snapshots are taken."""
         architecture = ARCHITECTURES[self.architecture]
-        spec = architecture.spec(self.depth)
-        members = grid([architecture.init], self.bench.seeds(self.runs), rates)
-        return train_ensemble(
-            spec,
-            member_weights(spec, members, device=self.bench.device),
+        return train_grid(
+            architecture.spec(self.depth),
             self.white.moments,
-            [member.rate for member in members],
-            steps,
+            architecture.init,
+            seeds=self.bench.seeds(self.runs),
+            rates=rates,
+            steps=steps,
+            device=self.bench.device,
             record=() if snapshots else None,
             snapshots=snapshots,
             gradient_norms=gradient_norms,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from skipscope.papers.b.learning_rates import best_rate, final_losses, rate_of
+from skipscope.papers.b.learning_rates import best_rate, rate_of
 from skipscope.papers.b.measurements.zero_weights import MEASURE_NAME
-from skipscope.papers.b.networks import ShortcutSpec
+from skipscope.papers.b.networks import ShortcutSpec, train_grid
 from skipscope.papers.b.whitened import COMPONENTS, WhitenedData
 from skipscope.papers.kit import Bench
 
@@ -36,12 +36,18 @@ def escape(bench: Bench, data: WhitenedData, *, networks: int, steps: int, per_d
     found = []
     for done, (n, start) in enumerate(cases):
         bench.steps("training n-shortcut networks from small weights")(done, len(cases))
-        spec, moments = ShortcutSpec(LAYERS, COMPONENTS, n), data.moments
-        found.append(
-            final_losses(
-                spec, moments, "zero", seeds=seeds, rates=rates, steps=steps, device=bench.device, factor=start
-            )
+        ended = train_grid(
+            ShortcutSpec(LAYERS, COMPONENTS, n),
+            data.moments,
+            "zero",
+            seeds=seeds,
+            rates=rates,
+            steps=steps,
+            device=bench.device,
+            factor=start,
+            record=[],
         )
+        found.append(ended.final_losses.numpy())
     shape = (len(SHORTCUT_DEPTHS), len(START_FACTORS), len(seeds), len(rates))
     return xarray.Dataset(
         {"loss": (("n", "start", "network", "rate"), numpy.reshape(found, shape))},

@@ -12,7 +12,7 @@ from torch import nn
 
 from skipscope.data import Dataset
 from skipscope.papers.b.measurements.states_and_branches import MEASURE_NAME, branch_outputs, images_of
-from skipscope.papers.b.networks import ShortcutSpec, grid, member_weights, train_ensemble
+from skipscope.papers.b.networks import ShortcutSpec, train_grid
 from skipscope.papers.b.networks.ensemble import precision_of
 from skipscope.papers.b.whitened import COMPONENTS, WhitenedData
 from skipscope.papers.kit import Bench
@@ -41,11 +41,18 @@ def shortcut_norms(
 
     linear = kind == "linear"
     spec = ShortcutSpec(depth, COMPONENTS, mid="identity" if linear else "relu")
-    seeds, dtype = bench.seeds(networks), precision_of(spec, bench.device)
-    weights = member_weights(spec, grid(["zero"], seeds, [rate]), dtype=dtype, device=bench.device)
-    recorded = sorted({round(step) for step in numpy.linspace(0, steps, RECORDED + 1).tolist()})
-    data = white.moments if linear else white.first(samples)
-    trained = train_ensemble(spec, weights, data, rate, steps, record=recorded, weight_norms=True)
+    seeds = bench.seeds(networks)
+    trained = train_grid(
+        spec,
+        white.moments if linear else white.first(samples),
+        "zero",
+        seeds=seeds,
+        rates=[rate],
+        steps=steps,
+        device=bench.device,
+        record={round(step) for step in numpy.linspace(0, steps, RECORDED + 1).tolist()},
+        weight_norms=True,
+    )
     return xarray.Dataset(
         {"norm": (("seed", "step"), trained.weight_norms.numpy()), "loss": (("seed", "step"), trained.losses.numpy())},
         {"seed": seeds, "step": list(trained.recorded)},
@@ -55,7 +62,7 @@ def shortcut_norms(
             "depth": depth,
             "rate": rate,
             "data": white.name,
-            "precision": str(dtype).removeprefix("torch."),
+            "precision": precision_of(spec, bench.device),
         },
     )
 

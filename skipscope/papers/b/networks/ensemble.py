@@ -7,6 +7,8 @@ more. On a GPU a step is one graph, replayed.
 
     members = grid(["xavier", "orthogonal"], range(10), [0.01, 0.03, 0.1])
     trained = train_ensemble(spec, member_weights(spec, members), data, [member.rate for member in members], 1000)
+
+`train_grid` is that in one call, for one initialisation.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,11 +67,6 @@ def member_weights(
         for init, seed in {(member.init, member.seed) for member in members}
     }
     return torch.stack([drawn[member.init, member.seed] for member in members])
-
-
-def precision_of(spec: ShortcutSpec, device: torch.device | str) -> torch.dtype:
-    """In which the studies train: float64, but networks with activations on a GPU in float32."""
-    return torch.float64 if spec.linear or torch.device(device).type == "cpu" else torch.float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +143,30 @@ def train_ensemble(
     plan = _Plan(spec, data, steps, recorded, kept, diverged, norms, memory)
     with one_thread(len(weights) * data.x.numel() < WORTH_THREADS):
         return _trained(plan, weights, each)
+
+
+def precision_of(spec: ShortcutSpec, device: torch.device | str) -> str:
+    """In which `train_grid` trains: float64, but networks with activations on a GPU are in float32."""
+    return "float64" if spec.linear or torch.device(device).type == "cpu" else "float32"
+
+
+def train_grid(
+    spec: ShortcutSpec,
+    data: Data,
+    init: str,
+    *,
+    seeds: Iterable[int],
+    rates: Iterable[float],
+    steps: int,
+    device: torch.device | str,
+    factor: float = ZERO_FACTOR,
+    **options: Any,
+) -> Ensemble:
+    """Every seed with every learning rate; the rates run fastest. options: of `train_ensemble`."""
+    members = grid([init], seeds, rates)
+    dtype = getattr(torch, precision_of(spec, device))
+    weights = member_weights(spec, members, factor=factor, dtype=dtype, device=device)
+    return train_ensemble(spec, weights, data, [member.rate for member in members], steps, **options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,17 +9,14 @@ points of lower index (share of negative eigenvalues); and that their index drop
 We expect it at large losses. At the optimum itself the Hessian has rank 100 at most, whatever the network: all
 condition numbers diverge on the way there, and how alike they are depends on how near the end is.
 
-Each kind of network is trained twice: at every learning rate of a short list for its losses, and at the rate with the
-lowest mean loss at the end for its Hessians. That rate is chosen by the runs that are then compared, as in the paper.
-The list ends where steps are still small: most networks would take ten times the rate, but jump from the first loss to
-a tenth of it, and 2-shortcut networks be there after ten steps. Hence also more steps than the paper's 1000. This
-matters: at ten times the rates and 1000 steps, which we tried first, one 2-shortcut run of three had the higher index
-at one loss near the optimum, so that B8 was inconclusive.
+The learning rate is the best of a short list, chosen by the runs that are then compared, as in the paper. The list ends
+where steps are still small: most networks would take ten times the rate, but jump from the first loss to a tenth of it,
+and 2-shortcut networks be there after ten steps. Hence also more steps than the paper's 1000. This matters: at ten
+times the rates and 1000 steps, which we tried first, one 2-shortcut run of three had the higher index at one loss near
+the optimum, so that B8 was inconclusive.
 
-Hessians are taken where a run first falls below losses that are evenly spaced in the logarithm of the excess over the
-optimum, and every run is interpolated linearly on a grid of losses: the index as it is, magnitudes by their logarithms.
-The grid has the losses that all 2-shortcut and orthogonal runs pass; Xavier's begin and end where they do, and count
-where they are.
+Every run is interpolated linearly on a grid of losses: the index as it is, magnitudes by their logarithms. The grid has
+the losses that all 2-shortcut and orthogonal runs pass; Xavier's begin and end where they do, and count where they are.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ for the smallest one, and so do we. It also says that 1-shortcut networks from z
 weights: B20 tests that before training here, and after it by the losses of B.learning. It takes both studies, in one
 run of the whole paper; this one alone leaves it open.
 
-We expect all of it but for the end of training. Hessians are exact, from the second moments of all samples, and all
+We expect all of it except for the end of training. Hessians are exact, from the second moments of all samples, and all
 their eigenvalues are computed in float64. Condition numbers above 10^LOG_CEILING are rounding noise: they are masked,
 and steps between depths are taken over the runs that are not masked at either, which can only make them smaller.
 """

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 ACCURACY = 1e-10  # relative, of an eigenvalue that is found by counting
-POINTS = 4  # between two bounds, at which eigenvalues are counted at once
+COUNTED_POINTS = 4  # between two bounds, at which eigenvalues are counted at once
 
 
 def assembled(A: Tensor, B: Tensor, units: int) -> Tensor:
@@ -59,9 +59,8 @@ def extreme_magnitudes(A: Tensor, B: Tensor, units: int) -> tuple[float, float]:
         if int(within(B.new_tensor([low]))) >= enough:
             return 0.0
         while high > low * (1 + ACCURACY):
-            between = torch.logspace(math.log(low), math.log(high), POINTS + 2, math.e, dtype=B.dtype, device="cpu")[
-                1:-1
-            ]
+            ends = (math.log(low), math.log(high))
+            between = torch.logspace(*ends, COUNTED_POINTS + 2, math.e, dtype=B.dtype, device="cpu")[1:-1]
             missing = int((within(between) < enough).sum())
             grid = [low, *between.tolist(), high]
             low, high = grid[missing], grid[missing + 1]

@@ -19,7 +19,7 @@ mean over the data:
 For n = 1 the paper gives A and B for identity activations, where p' = 1 and post'' = 0; the general form above follows
 from the same second derivatives. cond(H) grows with R, since the largest eigenvalue is of order R. The smallest one
 depends on M. For identity activations H = 11^T (x) <x x^T> (x) I + F, where F has T = (I (x) M) P below its diagonal
-and T^T above. Less what is constant over the units, Fourier modes split F into T + T^T - i cot(a) (T - T^T), but for a
+and T^T above. Less what is constant over the units, Fourier modes split F into T + T^T - i cot(a) (T - T^T), up to a
 factor, at R angles a. One such matrix is singular if T^{-T} T = M (x) M^{-T} has an eigenvalue other than 1 on the unit
 circle; its eigenvalues are the ratios of those of M. So where M has complex eigenvalues, or two that are opposite, the
 smallest eigenvalue of H falls like 1/R, with jumps, and cond(H) grows like R^2. In simple cases with real eigenvalues

@@ -17,9 +17,9 @@ Where the paper prints something else:
 
 The network exists, but is unstable to evaluate. Where a column moves, the unit's Jacobian is I + 8/rho^2 (a' - a) a^T.
 Along a great circle a(t) of unit speed the component r = <a, error> obeys r'' = (8/rho^2 - 1) r: errors grow by
-exp(sqrt(8/rho^2 - 1) length), a factor of e^14 a radian for rho = 0.2. On a circle of radius q it is 1/q^2 in place of
-1, so that detours, of radius rho/2, have 1/sqrt(2) of that rate. In float64 each unit is right to rounding when given
-its exact input, and the composition is lost for small rho; with enough digits it reaches Y.
+exp(sqrt(8/rho^2 - 1) length), a factor of e^14 per radian for rho = 0.2. On a circle of radius q it is 1/q^2 in place
+of 1, so that detours, of radius rho/2, have 1/sqrt(2) of that rate. In float64 each unit is right to rounding when
+given its exact input, and the composition is lost for small rho; with enough digits it reaches Y.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.papers.b.theory.moving_unit import UNIT, LemmaOne, expect_unit_columns, lemma1
+from skipscope.papers.b.theory.moving_unit import UNIT_TOLERANCE, LemmaOne, expect_unit_columns, lemma1
 from skipscope.papers.b.theory.sphere_path import SpherePath, lemma2
 
 SPARE_DIGITS = 50  # of an exact evaluation, beyond those that the predicted growth of errors uses up
@@ -250,14 +250,14 @@ def theorem1(X: Tensor, Y: Tensor, *, units: int, rho: float | None = None) -> S
     expect_unit_columns("Y", Y)
     m = X.shape[1]
     if units < m:
-        raise InputError(f"expected a unit or more for each of the {m} columns, got {units}")
+        raise InputError(f"units: expected at least one for each of the {m} columns, got {units}")
     nearest = float(torch.pdist(torch.cat([X, Y], 1).T).min())
     if nearest <= 0:
         raise InputError(
             "expected no two of the columns of X and Y alike, got a distance of 0: jitter them (unit_labels)"
         )
     rho = nearest if rho is None else rho
-    if not 0 < rho <= nearest * (1 + UNIT):
+    if not 0 < rho <= nearest * (1 + UNIT_TOLERANCE):
         raise InputError(f"expected 0 < rho <= {nearest:.6g}, the smallest distance between the columns; got {rho}")
     paths = []
     for column in range(m):

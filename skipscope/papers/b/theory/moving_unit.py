@@ -23,7 +23,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 
-UNIT = 1e-9  # how far the length of a unit vector, or a distance relative to its bound, may be off
+UNIT_TOLERANCE = 1e-9  # how far the length of a unit vector, or a distance relative to its bound, may be off
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def lemma1(A: Tensor, column: int, target: Tensor, rho: float) -> LemmaOne:
     a = A[:, column]
     others = torch.cat([A[:, :column], A[:, column + 1 :]], 1)
     nearest = float((others - a[:, None]).norm(dim=0).amin()) if others.numel() else math.inf
-    if not 0 < rho <= 2 * nearest * (1 + UNIT):
+    if not 0 < rho <= 2 * nearest * (1 + UNIT_TOLERANCE):
         raise InputError(
             f"expected rho > 0 and columns at least rho/2 from column {column}, "
             f"got rho={rho} and a distance of {nearest:.6g}"
@@ -106,7 +106,7 @@ def lemma1(A: Tensor, column: int, target: Tensor, rho: float) -> LemmaOne:
 
 def expect_unit_columns(name: str, A: Tensor) -> None:
     worst = float((A.norm(dim=0) - 1).abs().amax())
-    if not worst <= UNIT:  # also NaN
+    if not worst <= UNIT_TOLERANCE:  # also NaN
         raise InputError(
             f"expected unit vectors as columns of {name}, got lengths up to {worst:.3g} from 1: normalise them"
         )

@@ -16,8 +16,8 @@ from skipscope.errors import InputError
 
 Activation = Callable[[Tensor], Tensor]
 
-STEP = 1e-6  # of the one-sided difference quotients that tell a kink from a bend
-KINK = 1e-3
+DIFFERENCE_STEP = 1e-6  # of the one-sided difference quotients that tell a kink from a bend
+KINK_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,13 @@ class Slope:
 def slope_at_zero(place: str, activation: Activation, relu_slope: float | None) -> Slope:
     """relu_slope: what a kink has instead of a derivative (and no curvature); None: what autograd takes."""
     name = getattr(activation, "__name__", type(activation).__name__)
-    before, at, after = (float(activation(torch.tensor(x, dtype=torch.float64))) for x in (-STEP, 0.0, STEP))
+    around = torch.tensor([-DIFFERENCE_STEP, 0.0, DIFFERENCE_STEP], dtype=torch.float64)
+    before, at, after = (float(activation(x)) for x in around)
     if at != 0:
         raise InputError(
             f"expected a {place} activation that is 0 at 0 (the theorem's assumption), got {name}(0) = {at}"
         )
-    if abs((after - at) - (at - before)) <= KINK * max(STEP, abs(after - at)):
+    if abs((after - at) - (at - before)) <= KINK_TOLERANCE * max(DIFFERENCE_STEP, abs(after - at)):
         return Slope(place, name, *_derivatives(activation), "derivative")
     if relu_slope is None:
         return Slope(place, name, *_derivatives(activation), "automatic differentiation")

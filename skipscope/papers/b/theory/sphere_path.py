@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.papers.b.theory.moving_unit import UNIT, expect_unit_columns
+from skipscope.papers.b.theory.moving_unit import UNIT_TOLERANCE, expect_unit_columns
 
 CLEARANCE = 1e-9  # relative: detours are wider by this, so that rounding brings no point closer than rho/2
 
@@ -67,7 +67,7 @@ class PathCheck:
 
     @property
     def holds(self) -> bool:
-        return self.distance >= self.distance_at_least * (1 - UNIT) and self.length <= self.length_at_most
+        return self.distance >= self.distance_at_least * (1 - UNIT_TOLERANCE) and self.length <= self.length_at_most
 
     def __str__(self) -> str:
         return (
@@ -179,7 +179,9 @@ def _arc(centre: Tensor, radius: float, a: Tensor, b: Tensor) -> Arc:
     candidates = [b, *torch.eye(len(a), dtype=a.dtype, device=a.device)]
     axes = [a] if radius == 1 else [a, centre / centre.norm()]
     sideways = [_orthogonal(v, axes) for v in candidates]
-    best = sideways[0] if float(sideways[0].norm()) > UNIT else max(sideways[1:], key=lambda v: float(v.norm()))
+    best = (
+        sideways[0] if float(sideways[0].norm()) > UNIT_TOLERANCE else max(sideways[1:], key=lambda v: float(v.norm()))
+    )
     return Arc(centre, radius, a, _orthogonal(best / best.norm(), axes), 0.0, angle)
 
 
@@ -190,5 +192,5 @@ def _orthogonal(v: Tensor, axes: list[Tensor]) -> Tensor:
 
 
 def _expect_apart(what: str, distances: Tensor, least: float) -> None:
-    if distances.numel() and not float(distances.amin()) >= least * (1 - UNIT):
+    if distances.numel() and not float(distances.amin()) >= least * (1 - UNIT_TOLERANCE):
         raise InputError(f"expected {what} at least {least:.6g} apart, got a distance of {float(distances.amin()):.6g}")

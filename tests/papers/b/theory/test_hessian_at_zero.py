@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
@@ -160,7 +160,7 @@ def test_two_shortcuts_are_conditioned_alike_at_every_depth() -> None:
         assert form.percentile_condition() <= form.condition_number * (1 + 1e-12)
 
 
-def conditions(M: Tensor, depths: range) -> list[float]:
+def conditions(M: Tensor, depths: Iterable[int]) -> list[float]:
     eye = torch.eye(len(M), dtype=M.dtype)
     return [hessian_from_moments(eye, eye - M, units=units, n=1).condition_number for units in depths]
 

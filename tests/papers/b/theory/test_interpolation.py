@@ -225,7 +225,7 @@ def test_labels_are_jittered_unit_vectors() -> None:
 
 def test_bad_input_is_named() -> None:
     X, Y = unit_columns(3, 4, 0), unit_columns(3, 4, 1)
-    with pytest.raises(InputError, match="a unit or more for each of the 4 columns, got 3"):
+    with pytest.raises(InputError, match="units: expected at least one for each of the 4 columns, got 3"):
         theorem1(X, Y, units=3)
     with pytest.raises(InputError, match="unit vectors as columns of X, got lengths up to 1 from 1"):
         theorem1(2 * X, Y, units=9)
