@@ -7,7 +7,7 @@ whose control misbehaves says nothing; not reproduced if a criterion fails; inco
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,12 +34,21 @@ class Claim:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Z][1-9]\d*", self.id):
             raise ValueError(f"{self.id}: a claim is named after its paper's letter, and numbered")
+        for criterion in self.rules:
+            if not isinstance(criterion, Criterion):
+                raise TypeError(f"{self.id}: criteria and controls are Criteria, not {criterion!r}")
+        _require_names_once(self.id, {criterion.quantity for criterion in self.rules})
         if not self.presets or set(self.presets) - set(DECIDING):
             raise ValueError(f"{self.id}: the presets that decide are among {DECIDING}, not {self.presets}")
         if not self.criteria and not self.note:
             raise ValueError(f"{self.id}: a claim without criteria says in its note why it is only reported")
         if self.seeds < 1:
             raise ValueError(f"{self.id}: at least one seed, not {self.seeds}")
+
+    @property
+    def rules(self) -> tuple[Criterion, ...]:
+        """Criteria, then controls."""
+        return (*self.criteria, *self.controls)
 
     @property
     def letter(self) -> str:
@@ -63,6 +72,7 @@ class Claim:
 
         reason: why the evidence cannot decide it, if the study knows (it was not run, its data are missing).
         """
+        _require_names_once(self.id, evidence)
         outcomes = (
             *(criterion.judge(evidence) for criterion in self.criteria),
             *(replace(control.judge(evidence), control=True) for control in self.controls),
@@ -109,3 +119,11 @@ def _found(outcome: Outcome) -> str:
     if outcome.n == 1:
         return f"{expected}, found {outcome.mean:.4g}"
     return f"{expected}, found a mean of {outcome.mean:.4g}, and {outcome.passing} of {outcome.n} members pass"
+
+
+def _require_names_once(claim: str, quantities: Iterable[Quantity]) -> None:
+    """Two quantities of one name would be one in the record of the run."""
+    names = [quantity.name for quantity in quantities]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(f"{claim}: several quantities have the name {', '.join(map(repr, doubled))}; use one object")

@@ -10,7 +10,7 @@ from typing import Any
 
 from skipscope.errors import InputError
 from skipscope.papers.kit.bench import Bench, Progress
-from skipscope.papers.kit.catalogue import claims, claims_of, find, study_of
+from skipscope.papers.kit.catalogue import claims_of, find, study_of
 from skipscope.papers.kit.claims import Claim
 from skipscope.papers.kit.quantities import SEEDS, Quantity
 from skipscope.papers.kit.study import Study
@@ -62,7 +62,7 @@ def run_studies(
         evidence: dict[Claim, Mapping[Quantity, Any]] = {}
         for study in studies:
             bench = Bench(study.id, run, preset=preset, seed=seed, device=device, progress=progress)
-            for claim, found in _by_object(study.run(bench, settings[study.id])).items():
+            for claim, found in study.evidence(bench, settings[study.id]).items():
                 evidence[claim] = together(evidence.get(claim, {}), found)
         decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
         run.write_claims(decisions)
@@ -90,16 +90,6 @@ def together(first: Mapping[Quantity, Any], second: Mapping[Quantity, Any]) -> d
     """Evidence for one claim from two studies; it has as many seeds as the one that has fewer."""
     seeds = [found[SEEDS] for found in (first, second) if SEEDS in found]
     return {**first, **second, **({SEEDS: min(seeds)} if seeds else {})}
-
-
-def _by_object(evidence: Mapping[Any, Mapping[Any, Any]]) -> dict[Claim, dict[Quantity, Any]]:
-    """Until every study gives objects."""
-    found = {}
-    for key, values in evidence.items():
-        claim = next(c for c in claims() if c.id == key) if isinstance(key, str) else key
-        known = {q.quantity.name: q.quantity for q in (*claim.criteria, *claim.controls)} | {"seeds": SEEDS}
-        found[claim] = {known.get(k) or Quantity(k) if isinstance(k, str) else k: v for k, v in values.items()}
-    return found
 
 
 def _decided(

@@ -42,6 +42,8 @@ class Study:
         if self.name not in self.paper.studies:
             raise ValueError(f"paper {self.paper.letter} lists no study '{self.name}'; add it to its `studies`")
         for claim in self.claims:
+            if not isinstance(claim, Claim):
+                raise TypeError(f"{self.id}: a study decides Claims, not {claim!r}")
             if claim.letter != self.paper.letter:
                 raise ValueError(f"{self.id}: {claim.id} is no claim of paper {self.paper.letter}")
 
@@ -52,6 +54,17 @@ class Study:
     @property
     def title(self) -> str:
         return self.paper.studies[self.name]
+
+    def evidence(self, bench: Bench, settings: Any) -> Evidence:
+        """Runs it. Claims and quantities are objects: a text in the place of one would decide nothing."""
+        found = self.run(bench, settings)
+        for claim, measured in found.items():
+            if not isinstance(claim, Claim):
+                raise TypeError(f"{self.id}: evidence is for a Claim, not for {claim!r}")
+            wrong = [quantity for quantity in measured if not isinstance(quantity, Quantity)]
+            if wrong:
+                raise TypeError(f"{self.id}: the evidence for {claim.id} is of Quantities, not of {wrong[0]!r}")
+        return found
 
     def decide(
         self, claim: Claim, evidence: Mapping[Quantity, Any], preset: str, *, reason: str | None = None

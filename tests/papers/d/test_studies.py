@@ -15,7 +15,7 @@ from skipscope.errors import InputError
 from skipscope.models import build
 from skipscope.papers.d.datasets import judged
 from skipscope.papers.d.measured_networks import NetworkSettings
-from skipscope.papers.d.studies import noise, perturbations, projections, proportions, scaling, spectra, verify
+from skipscope.papers.d.studies import law, noise, perturbations, projections, proportions, scaling, spectra, verify
 from skipscope.papers.kit import SEEDS, Evidence, Study
 from skipscope.papers.kit.running import run_studies
 from skipscope.runs import load_run
@@ -288,7 +288,7 @@ def test_scaling_counts_at_the_factor() -> None:
     )
     found = scaling.evidence([part])
     counts = found[scaling.D15]
-    assert counts[scaling.GENERIC_PAIRS] == 3
+    assert counts[law.GENERIC_PAIRS] == 3
     assert counts[scaling.WITHOUT_EQUALITY] == 2
     assert counts[scaling.WITH_FEWER] == 1
     assert counts[scaling.CORRELATION] == [0.5]

@@ -226,6 +226,15 @@ def test_a_quantity_makes_its_criteria() -> None:
     assert (Q.above(0, share=0.9).share, Q.above(0, every=True).exact) == (0.9, True)
 
 
+def test_a_claim_has_criteria_and_no_quantities_of_one_name() -> None:
+    with pytest.raises(TypeError, match="A1: criteria and controls are Criteria, not Quantity"):
+        claim(Q)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="A1: several quantities have the name 'q'; use one object"):
+        claim(Q.at_least(1), Quantity("q").at_most(2))
+    with pytest.raises(ValueError, match="A1: several quantities have the name 'q'"):
+        decided(claim(Q.at_least(1)), {Q: 1, Quantity("q"): 2}, "quick")
+
+
 def test_quantities_of_one_name_are_two_quantities() -> None:
     """Evidence and criterion are joined by the object: its name alone is not enough."""
     assert Quantity("q") != Q
