@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import GREY, look, shade, styled
 from skipscope.report.members import members
+from skipscope.report.style import GREY, look, shade, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -95,7 +95,7 @@ def _empty(panels: Sequence[str], columns: int | None, grid: Mapping[str, Any]) 
 
 
 def _array(values: Any) -> Any:
-    return getattr(values, "values", values)
+    return list(values) if isinstance(values, range) else getattr(values, "values", values)
 
 
 def reference(x: Any, y: Any, name: str = "", panel: int = 0, **line: Any) -> Series:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skipscope.report.members import members
+from skipscope.text_table import in_columns
 from skipscope.visible import visible
 
 if TYPE_CHECKING:
@@ -26,16 +27,9 @@ class Table:
 
     def __str__(self) -> str:
         # A line end in a name would make a row of its own.
-        lines = [[visible(cell).replace("\n", "\\n") for cell in row] for row in (self.columns, *self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
-        lines.insert(1, ["-" * width for width in widths])
-        text = [
-            "  ".join(
-                c.ljust(w) if i < self.names else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in lines
-        ]
-        return "\n".join([visible(self.title), *(line.rstrip() for line in text)])
+        titles, *rows = [[visible(cell).replace("\n", "\\n") for cell in row] for row in (self.columns, *self.rows)]
+        numbers = range(self.names, len(titles))
+        return "\n".join([visible(self.title), *in_columns(rows, right=numbers, titles=titles)])
 
 
 def number(value: float) -> str:

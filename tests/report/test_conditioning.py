@@ -9,7 +9,7 @@ import xarray
 from torch import nn
 
 import skipscope as ss
-from skipscope.report.figures.conditioning import conditioning, gradient_ranks
+from skipscope.report.figures import conditioning, gradient_ranks
 from skipscope.report.views.conditioning import conditioning_view
 
 

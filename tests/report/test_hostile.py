@@ -17,7 +17,7 @@ import pytest
 import skipscope as ss
 from skipscope.report import Table, write_page, write_report
 from skipscope.report.document import file_names, policy_for
-from skipscope.report.figures.style import without_foreign_markup
+from skipscope.report.style import without_foreign_markup
 from skipscope.visible import visible
 from tests.commands import run_command
 from tests.report.hostile import ADDRESS, CODE, FILE, NAMES, hostile

@@ -1,16 +1,15 @@
 """Figures from labelled datasets: one module per kind of measurement, their common look in `style`."""
 
 from skipscope.report.figures.alignment import alignment, coupling, decay, energy
-from skipscope.report.figures.collapse import collapse
-from skipscope.report.figures.conditioning import conditioning, gradient_ranks
-from skipscope.report.figures.curves import profile, training
+from skipscope.report.figures.conditioning import conditioning
+from skipscope.report.figures.curves import collapse, gradient_ranks, profile, steps, straightness, training
 from skipscope.report.figures.export import save
 from skipscope.report.figures.hessian import hessian
 from skipscope.report.figures.law import law
 from skipscope.report.figures.projections import projections
 from skipscope.report.figures.spectra import depth, proportions, scree
 from skipscope.report.figures.stability import growth, prediction
-from skipscope.report.figures.trajectories import steps, straightness, trajectories
+from skipscope.report.figures.trajectories import trajectories
 
 __all__ = [
     "alignment",

@@ -8,7 +8,8 @@ import numpy
 
 from skipscope.errors import InputError
 from skipscope.measure.alignment_summary import depth_fit
-from skipscope.report.figures.style import COLOURS, GREY, marked, named_ticks, names_of, styled, thinned
+from skipscope.report.charts import Series, chart
+from skipscope.report.style import COLOURS, GREY, marked, named_ticks, names_of, styled, thinned
 
 if TYPE_CHECKING:
     import xarray
@@ -171,48 +172,26 @@ def decay(dataset: xarray.Dataset) -> Any:
 
 
 def energy(dataset: xarray.Dataset) -> Any:
-    """The share of |J|_F^2 in the first C singular values, and s_{C+1} / s_1: a marker a sample, a line of medians."""
-    from plotly.subplots import make_subplots
-
+    """The share of |J|_F^2 in the first C singular values, and s_{C+1} / s_1: markers are samples, the line medians."""
     classes, names = int(dataset.attrs["classes"]), names_of(dataset, "unit")
     titles = {
         "energy": f"share of |J|² in the first {classes} singular values",
         "gap": f"s<sub>{classes + 1}</sub> / s<sub>1</sub>",
     }
-    figure = make_subplots(1, 2, subplot_titles=list(titles.values()), horizontal_spacing=0.1)
-    shown = thinned(dataset.sizes["sample"], 20)
-    for place, key in enumerate(titles):
-        values = dataset[key].transpose("sample", "unit").values
-        for number, sample in enumerate(shown):
-            figure.add_scatter(
-                x=list(range(len(names))),
-                y=values[sample],
-                text=names,
-                mode="markers",
-                name="one sample",
-                legendgroup="sample",
-                showlegend=place == number == 0,
-                marker={"size": 5, "color": COLOURS[5]},
-                hovertemplate=f"%{{text}}, sample {dataset['sample'].values[sample]}: %{{y:.5g}}<extra></extra>",
-                row=1,
-                col=place + 1,
-            )
-        figure.add_scatter(
-            x=list(range(len(names))),
-            y=dataset[key].median("sample").values,
-            text=[marked(dataset, name) for name in names],
-            mode="lines",
-            name="median",
-            legendgroup="median",
-            showlegend=place == 0,
-            line={"color": COLOURS[0], "width": 2},
-            hovertemplate="%{text}, median: %{y:.5g}<extra></extra>",
-            row=1,
-            col=place + 1,
-        )
-        figure.update_xaxes(**named_ticks(names), row=1, col=place + 1)
-        figure.update_yaxes(range=[0, 1.03], row=1, col=place + 1)
-    return styled(figure, height=400)
+    units, labels = list(range(len(names))), [marked(dataset, name) for name in names]
+    one = {"legendgroup": "sample", "line": None, "marker": {"size": 5, "color": COLOURS[5]}}
+    median = {"line": {"color": COLOURS[0], "width": 2}, "marker": None}
+    series = []
+    for panel, key in enumerate(titles):
+        for sample in thinned(dataset.sizes["sample"], 20):
+            heading = f"%{{text}}, sample {dataset['sample'].values[sample]}: %{{y:.5g}}"
+            values = dataset[key].isel(sample=sample)
+            series.append(Series("one sample", units, values, "", heading, panel, 0, "markers", text=names, more=one))
+        heading = "%{text}, median: %{y:.5g}"
+        values = dataset[key].median("sample")
+        series.append(Series("median", units, values, "", heading, panel, 0, "lines", text=labels, more=median))
+    panels, x, y = list(titles.values()), named_ticks(names), {"range": [0, 1.03]}
+    return chart(series, panels=panels, x=x, y=y, height=400, horizontal_spacing=0.1)
 
 
 def shown_units(dataset: xarray.Dataset) -> list[int]:

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.curves import curves
-from skipscope.report.figures.style import GREY, look, named_ticks, names_of, networks_in, styled
+from skipscope.report.style import GREY, by_network, look, named_ticks, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
 
 PANELS = {"state": ("layer", "hidden states"), "weight": ("weight", "weights")}  # prefix: dimension, title
 SYMBOLS = {"numerically infinite": "triangle-up-open", "infinite": "triangle-up", "overflow": "x"}
-SHARES = {"error_share": "rank share of the error at its output", "gradient_share": "rank share of the weight gradient"}
 
 
 def conditioning(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], *, reduction: str = "max") -> Any:
     """Condition number against layer, one curve a network; marks on the dotted line are not finite, and say how."""
     from plotly.subplots import make_subplots
 
-    named = _named(datasets)
+    named = by_network(datasets)
     panels = {key: panel for key, panel in PANELS.items() if any(f"{key}_condition" in d for d in named.values())}
     figure = make_subplots(
         len(panels), 1, subplot_titles=[title for _, title in panels.values()], vertical_spacing=0.44 / len(panels)
@@ -43,18 +41,6 @@ def conditioning(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], *, red
         if beyond:
             figure.add_hline(y=ceiling, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=1)
     return styled(figure, height=400 * len(panels) + 60)
-
-
-def gradient_ranks(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """Rank over full rank of back-propagated errors and of weight gradients, layer by layer, one curve a network."""
-    named = {name: data.rename(layer="unit") for name, data in _named(datasets).items() if "bound" in data}
-    return curves(named, SHARES, along="unit")
-
-
-def _named(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
-    import xarray
-
-    return networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets
 
 
 def _ceiling(datasets: Mapping[str, xarray.Dataset], key: str, reduction: str) -> float:

@@ -1,11 +1,14 @@
-"""Curves over units or epochs, one panel a quantity."""
+"""Curves over units, layers, stages or epochs: one panel per quantity, one curve per network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from skipscope.report.figures.style import LOGARITHMIC_FROM, look, named_ticks, names_of, networks_in, styled
+import numpy
+
+from skipscope.report.charts import Axis, Series, axis, chart
+from skipscope.report.style import by_network, named_ticks, names_of, needs_logarithm
 
 if TYPE_CHECKING:
     import xarray
@@ -24,74 +27,93 @@ TRAINING = {
     "train_accuracy": "training accuracy",
     "test_accuracy": "test accuracy",
 }
-
-
-def curves(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str], *, along: str) -> Any:
-    """One panel a quantity (name: title), one curve a dataset, over the coordinate `along`.
-
-    Where a quantity has samples, the curve is their median.
-    """
-    from plotly.subplots import make_subplots
-
-    columns = 2 if len(panels) > 1 else 1
-    rows = -(-len(panels) // columns)
-    figure = make_subplots(rows, columns, subplot_titles=list(panels.values()), vertical_spacing=0.25 / rows)
-    labelled: set[str] = set()
-    for panel, quantity in enumerate(panels):
-        row, column = panel // columns + 1, panel % columns + 1
-        lowest, highest = float("inf"), 0.0
-        for place, (name, dataset) in enumerate(datasets.items()):
-            if quantity not in dataset:
-                continue
-            curve = dataset[quantity]
-            if "sample" in curve.dims:
-                curve = curve.median("sample")
-            if bool(curve.isnull().all()):
-                continue
-            lowest, highest = min(lowest, float(curve.min())), max(highest, float(curve.max()))
-            by_name = along == "unit"  # names as numbers, as in a Sequential, are names
-            figure.add_scatter(
-                x=list(range(dataset.sizes[along])) if by_name else dataset[along].values,
-                y=curve.values,
-                text=names_of(dataset, along) if by_name else None,
-                showlegend=name not in labelled and len(datasets) > 1,
-                mode="lines+markers",
-                **look(name, place, size=8),
-                hovertemplate=f"{name}<br>{'%{text}' if by_name else f'{along} %{{x}}'}: %{{y:.6g}}<extra></extra>",
-                row=row,
-                col=column,
-            )
-            labelled.add(name)
-        if lowest > 0 and highest > LOGARITHMIC_FROM * lowest:
-            figure.update_yaxes(type="log", exponentformat="power", row=row, col=column)
-    if along == "unit":
-        longest = max(datasets.values(), key=lambda data: data.sizes["unit"])
-        figure.update_xaxes(showticklabels=False, **named_ticks(names_of(longest, "unit")))
-        for column in range(1, columns + 1):  # names below the last panel of a column: others would run into titles
-            figure.update_xaxes(showticklabels=True, row=rows - (column > (len(panels) - 1) % columns + 1), col=column)
-    else:
-        figure.update_xaxes(title_text=along)
-    return styled(figure, height=260 * rows + 140)
+COLLAPSE = {
+    "nc1": "NC1: within classes / between",
+    "cdnv": "CDNV, distance-normalised variance",
+    "nc2_maximal_angle": "NC2: |cosine + 1/(C-1)|, mean",
+    "nearest_mean_accuracy": "accuracy of the nearest class mean",
+}
+RANKS = {"error_share": "rank share of the error at its output", "gradient_share": "rank share of the weight gradient"}
+STEPS = {"step_norm": "length of the step", "cosine": "cosine with the next step"}
+STRAIGHTNESS = {
+    "line_shape": "line shape score, 1 = straight",
+    "step_variation": "variation of the steps, 0 = equal",
+    "first_component": "share of the first component, 1 = straight",
+    "chord_ratio": "path / distance, 1 = straight",
+}
 
 
 def profile(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """Profiles over the units, one curve a network."""
-    return _side_by_side(datasets, PROFILE, along="unit")
+    """Profiles over the units, one curve per network."""
+    return curves(datasets, PROFILE, "unit")
 
 
 def training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """Loss, learning rate and accuracies, epoch by epoch, one curve a network."""
-    return _side_by_side(datasets, TRAINING, along="epoch")
+    """Loss, learning rate and accuracies, epoch by epoch, one curve per network."""
+    return curves(datasets, TRAINING, "epoch", named=False)
 
 
-def _side_by_side(
-    datasets: xarray.Dataset | Mapping[str, xarray.Dataset], panels: Mapping[str, str], along: str
+def collapse(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """NC1, CDNV, NC2 and the nearest class mean layer by layer, one curve per network."""
+    return curves(datasets, COLLAPSE, "layer")
+
+
+def gradient_ranks(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """Rank over full rank of back-propagated errors and of weight gradients, layer by layer, one curve per network."""
+    return curves({name: data for name, data in by_network(datasets).items() if "bound" in data}, RANKS, "layer")
+
+
+def steps(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """Lengths of the steps and their cosines, medians over the samples, one curve per network."""
+    return curves(datasets, STEPS, "step")
+
+
+def straightness(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """The metrics stage by stage, medians over the samples, one curve per network."""
+    return curves(datasets, STRAIGHTNESS, "stage", named=False).update_xaxes(dtick=1)
+
+
+def curves(
+    datasets: xarray.Dataset | Mapping[str, xarray.Dataset],
+    quantities: Mapping[str, str],
+    along: str,
+    *,
+    named: bool = True,
 ) -> Any:
-    import xarray
+    """One panel per quantity (variable: title) that some dataset has, one curve per network, over a dimension.
 
-    named = networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets
-    there = {key: title for key, title in panels.items() if any(_measured(data, key) for data in named.values())}
-    return curves(named, there, along=along)
+    Where a quantity has samples, the curve is their median. named: the dimension has names, not numbers.
+    """
+    networks = by_network(datasets)
+    panels = {key: title for key, title in quantities.items() if any(_measured(d, key) for d in networks.values())}
+    columns = 2 if len(panels) > 1 else 1
+    rows = -(-len(panels) // columns)
+    more = {"size": 8, "labelled": None if len(networks) > 1 else False}
+    series: list[Series] = []
+    y: list[Axis] = []
+    for panel, key in enumerate(panels):
+        values = []
+        for place, (name, data) in enumerate(networks.items()):
+            if _measured(data, key):
+                curve = data[key].median("sample") if "sample" in data[key].dims else data[key]
+                x, text = (range(data.sizes[along]), names_of(data, along)) if named else (data[along], None)
+                hover = "%{text}: %{y:.6g}" if named else f"{along} %{{x}}: %{{y:.6g}}"
+                series.append(Series(name, x, curve, hover, panel=panel, place=place, text=text, **more))
+                values.append(curve.values)
+        y.append(axis(log=needs_logarithm(numpy.concatenate(values))))
+    longest = max(networks.values(), key=lambda data: data.sizes[along])
+    ticks = named_ticks(names_of(longest, along)) if named else axis(along)
+    # Names are below the last panel of a column: others would run into titles.
+    last = [{"showticklabels": panel + columns >= len(panels)} if named else {} for panel in range(rows * columns)]
+    return chart(
+        series,
+        panels=list(panels.values()),
+        columns=columns,
+        x=[{**ticks, **shown} for shown in last],
+        y=y,
+        height=260 * rows + 140,
+        vertical_spacing=0.25 / rows,
+    )
 
 
 def _measured(dataset: xarray.Dataset, key: str) -> bool:

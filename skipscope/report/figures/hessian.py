@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import COLOURS, look, styled, thinned
+from skipscope.report.style import COLOURS, look, styled, thinned
 
 if TYPE_CHECKING:
     import xarray

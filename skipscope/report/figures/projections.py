@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import COLOURS, SHOWN_POINTS, look, marked, names_of, styled
+from skipscope.report.style import COLOURS, SHOWN_POINTS, look, marked, names_of, styled
 
 if TYPE_CHECKING:
     import xarray

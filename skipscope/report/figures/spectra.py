@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.report.figures.style import (
+from skipscope.report.charts import Series, axis, chart
+from skipscope.report.style import (
     COLOURS,
     GREY,
-    LOGARITHMIC_FROM,
+    by_network,
     look,
     marked,
     named_ticks,
     names_of,
-    networks_in,
+    needs_logarithm,
     styled,
     thinned,
 )
@@ -40,7 +41,7 @@ def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logari
     """
     from plotly.subplots import make_subplots
 
-    networks = networks_in(dataset)
+    networks = by_network(dataset)
     shown_units = middle_units(dataset) if units is None else known_units(dataset, units)
     titles = [marked(dataset, unit) for unit in shown_units]
     figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.03)
@@ -129,29 +130,21 @@ def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
 
     dataset: `value` with dimensions unit, sample and index or rank.
     """
-    import plotly.graph_objects as go
-
     units = units_of(dataset)
     names = names_of(units, "unit")
     along = "rank" if "rank" in units.dims else "index"
     values = units["value"].isel({along: slice(0, k)}).median("sample").transpose(along, "unit").values
-    sure = [marked(units, name) == name for name in names]
-    figure = go.Figure()
+    labels = [marked(units, name) for name in names]
+    symbols = ["circle" if label == name else "circle-open" for name, label in zip(names, labels, strict=True)]
+    series = []
     for place, row in enumerate(values):
-        first = place == 0
-        figure.add_scatter(
-            x=list(range(len(names))),
-            y=row,
-            text=[marked(units, name) for name in names],
-            mode="lines+markers",
-            name=f"s{place + 1}",
-            line={"color": COLOURS[0] if first else COLOURS[5], "width": 2.5 if first else 1},
-            marker={"size": 8 if first else 5, "symbol": ["circle" if own else "circle-open" for own in sure]},
-            hovertemplate=f"%{{text}}<br>singular value {place + 1}: %{{y:.6g}}<extra></extra>",
-        )
-    positive = values[values > 0]
-    if positive.size and positive.max() > LOGARITHMIC_FROM * positive.min():
-        figure.update_yaxes(type="log", exponentformat="power")
-    figure.update_xaxes(**named_ticks(names))
-    figure.update_yaxes(title_text="singular value")
-    return styled(figure, height=380)
+        colour, width, size = (COLOURS[5], 1, 5) if place else (COLOURS[0], 2.5, 8)
+        more = {
+            "line": {"color": colour, "width": width},
+            "marker": {"size": size, "symbol": symbols},
+            "legendgroup": None,
+        }
+        hover = f"singular value {place + 1}: %{{y:.6g}}"
+        series.append(Series(f"s{place + 1}", list(range(len(names))), row, hover, "%{text}", text=labels, more=more))
+    y = axis("singular value", log=needs_logarithm(values[values > 0]))
+    return chart(series, x=named_ticks(names), y=y, height=380)

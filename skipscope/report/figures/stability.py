@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import GREY, LOGARITHMIC_FROM, look, named_ticks, names_of, styled, thinned
+from skipscope.report.charts import GREY_LINE, Series, chart, thin_lines, titled_first
+from skipscope.report.style import GREY, look, named_ticks, names_of, needs_logarithm, styled, thinned
 
 if TYPE_CHECKING:
     import xarray
@@ -17,46 +18,30 @@ WAYS = {"actual": "actual", "predicted": "predicted"}  # quantity: title
 
 
 def growth(dataset: xarray.Dataset) -> Any:
-    """RMS of the perturbation at every state; one panel a kind, one thin line a sample, the median thick."""
-    from plotly.subplots import make_subplots
-
+    """RMS of the perturbation at every state; one panel per kind, one thin line per sample, the median thick."""
     kinds, states = names_of(dataset, "kind"), names_of(dataset, "state")
-    figure = make_subplots(1, len(kinds), subplot_titles=kinds, shared_yaxes=True, horizontal_spacing=0.04)
-    places = list(range(len(states)))
+    places, hover = list(range(len(states))), "%{text}<br>RMS %{y:.3g}"
+    series: list[Series] = []
     for panel, kind in enumerate(kinds):
         sizes = dataset["rms"].sel(kind=kind).transpose("sample", "state")
-        here = {"row": 1, "col": panel + 1}
-        for line, image in enumerate(shown_images(dataset)):
-            figure.add_scatter(
-                x=places,
-                y=sizes.values[image],
-                text=states,
-                mode="lines",
-                name="one image",
-                legendgroup="images",
-                showlegend=panel == 0 and line == 0,
-                line={"color": GREY, "width": 1},
-                opacity=0.6,
-                meta={"series": f"image {dataset['sample'].values[image]}"},
-                hovertemplate=f"image {dataset['sample'].values[image]}<br>%{{text}}<br>RMS %{{y:.3g}}<extra></extra>",
-                **here,
-            )
-        figure.add_scatter(
-            x=places,
-            y=sizes.median("sample").values,
-            text=states,
-            mode="lines",
-            showlegend=panel == 0,
-            **look("median", 0, width=3.5),
-            hovertemplate="median<br>%{text}<br>RMS %{y:.3g}<extra></extra>",
-            **here,
-        )
+        images = {f"image {dataset['sample'].values[k]}": sizes.values[k] for k in shown_images(dataset)}
+        look_of_images = {"legendgroup": "images", "opacity": 0.6}
+        series += thin_lines("one image", places, images, hover, panel=panel, text=states, **look_of_images)
+        median = sizes.median("sample")
+        series.append(Series("median", places, median, hover, "{name}", panel, 0, "lines", width=3.5, text=states))
+    figure = chart(
+        series,
+        panels=kinds,
+        x=named_ticks([_short(state) for state in states]),
+        y=titled_first("RMS of the perturbation", len(kinds), log=True),
+        height=440,
+        shared_yaxes=True,
+        horizontal_spacing=0.04,
+    )
+    for panel in range(len(kinds)):
         for place in stage_boundaries(dataset):
-            figure.add_vline(x=place, line={"color": GREY, "width": 1, "dash": "dot"}, **here)
-    figure.update_xaxes(**named_ticks([_short(state) for state in states]))
-    figure.update_yaxes(type="log", exponentformat="power")
-    figure.update_yaxes(title_text="RMS of the perturbation", row=1, col=1)
-    return styled(figure, height=440)
+            figure.add_vline(x=place, line={**GREY_LINE, "dash": "dot"}, row=1, col=panel + 1)
+    return figure
 
 
 def stage_boundaries(dataset: xarray.Dataset) -> list[int]:
@@ -138,7 +123,7 @@ def shown_images(dataset: xarray.Dataset) -> list[int]:
 def _set_ranges(figure: Any, dataset: xarray.Dataset) -> None:
     """The same for both axes of all points, so that the diagonal is one."""
     lowest, highest = _span(dataset)
-    if lowest > 0 and highest > LOGARITHMIC_FROM * lowest:
+    if needs_logarithm(numpy.array([lowest, highest])):
         bounds = [numpy.log10(lowest) - 0.05, numpy.log10(highest) + 0.05]
         figure.update_xaxes(type="log", exponentformat="power", range=bounds, row=2)
         figure.update_yaxes(type="log", exponentformat="power", range=bounds, row=2)

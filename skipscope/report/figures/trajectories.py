@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.curves import curves
-from skipscope.report.figures.style import COLOURS, look, names_of, networks_in, styled, thinned
+from skipscope.report.style import COLOURS, look, names_of, styled, thinned
 
 if TYPE_CHECKING:
     import xarray
 
 SHOWN_PATHS = 100  # of more samples, evenly spaced
-STRAIGHTNESS = {
-    "line_shape": "line shape score, 1 = straight",
-    "step_variation": "variation of the steps, 0 = equal",
-    "first_component": "share of the first component, 1 = straight",
-    "chord_ratio": "path / distance, 1 = straight",
-}
-STEPS = {"step_norm": "length of the step", "cosine": "cosine with the next step"}
 
 
 def trajectories(dataset: xarray.Dataset) -> Any:
@@ -56,20 +47,6 @@ def trajectories(dataset: xarray.Dataset) -> Any:
     return styled(figure, height=380 * rows + 120)
 
 
-def steps(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """Lengths of the steps and their cosines, medians over the samples, one curve a network."""
-    named = {name: data.rename(step="unit") for name, data in _by_network(datasets).items()}
-    return curves(named, _measured(named, STEPS), along="unit")
-
-
-def straightness(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """The metrics stage by stage, medians over the samples, one curve a network."""
-    named = _by_network(datasets)
-    figure = curves(named, _measured(named, STRAIGHTNESS), along="stage")
-    figure.update_xaxes(dtick=1)
-    return figure
-
-
 def stages_with_steps(dataset: xarray.Dataset) -> list[int]:
     """Their numbers."""
     of_state = dataset["state_stage"].values
@@ -101,13 +78,3 @@ def _polylines(points: numpy.ndarray) -> dict[str, Any]:
 def _texts(dataset: xarray.Dataset, sample: int) -> list[str]:
     name = f"sample {dataset['sample'].values[sample]}"
     return [*(f"{name}, {state}" for state in names_of(dataset, "state")), ""]
-
-
-def _by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
-    import xarray
-
-    return networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets
-
-
-def _measured(datasets: Mapping[str, xarray.Dataset], panels: Mapping[str, str]) -> dict[str, str]:
-    return {key: title for key, title in panels.items() if any(data[key].notnull().any() for data in datasets.values())}

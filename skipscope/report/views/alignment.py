@@ -18,7 +18,7 @@ from skipscope.report.figures.alignment import (
     energy,
     shown_units,
 )
-from skipscope.report.figures.style import UNSURE, converged, marked, names_of
+from skipscope.report.style import UNSURE, converged, marked, names_of
 from skipscope.report.table import Table, mean_count, number, with_error
 from skipscope.report.views.leading import leading_curves
 from skipscope.report.views.view import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import conditioning, gradient_ranks
-from skipscope.report.figures.style import names_of
+from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
 

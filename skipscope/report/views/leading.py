@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth
-from skipscope.report.figures.style import UNSURE, converged, marked, names_of
+from skipscope.report.style import UNSURE, converged, marked, names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View, counted, spoken_of, titles
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth, proportions, scree
 from skipscope.report.figures.spectra import units_of
-from skipscope.report.figures.style import SHOWN_POINTS, UNSURE, converged, marked, names_of, thinned
+from skipscope.report.style import SHOWN_POINTS, UNSURE, converged, marked, names_of, thinned
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Curve,

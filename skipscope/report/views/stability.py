@@ -10,7 +10,7 @@ import numpy
 from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.projections import binned
 from skipscope.report.figures.stability import shown_images
-from skipscope.report.figures.style import UNSURE, converged, names_of
+from skipscope.report.style import UNSURE, converged, names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Curve,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.figures.alignment import SHOWN_VALUES, decay
-from skipscope.report.figures.style import (
+from skipscope.report.style import (
     COLOURS,
     GREY,
-    LOGARITHMIC_FROM,
+    by_network,
     look,
     named_ticks,
     names_of,
-    networks_in,
+    needs_logarithm,
     shade,
     styled,
 )
@@ -49,7 +49,7 @@ def emergence(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
     """
     from plotly.subplots import make_subplots
 
-    cases = _by_network(datasets)
+    cases = by_network(datasets)
     columns = 3
     rows = -(-len(PANELS) // columns)
     figure = make_subplots(
@@ -161,7 +161,7 @@ def counterfactuals(datasets: Mapping[str, xarray.Dataset], base: str = "") -> A
         )
         if base in datasets:
             figure.add_vline(x=means[names.index(base)], line=LINE, **here)
-        if _apart(numpy.concatenate(columns)):
+        if needs_logarithm(numpy.concatenate(columns)):
             figure.update_xaxes(type="log", exponentformat="power", **here)
     figure.update_yaxes(
         tickvals=list(range(len(names))),
@@ -178,7 +178,7 @@ def collapse_in_training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]
     """
     from plotly.subplots import make_subplots
 
-    cases = _by_network(datasets)
+    cases = by_network(datasets)
     titles = ["before the classifier", "by layer: first epoch (open) and last"]
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1)
     for place, (name, data) in enumerate(cases.items()):
@@ -265,18 +265,8 @@ def _mean(values: numpy.ndarray) -> float:
     return float(there.mean()) if there.size else float("nan")
 
 
-def _apart(values: numpy.ndarray) -> bool:
-    return bool(values.size) and float(values.min()) > 0 and values.max() > LOGARITHMIC_FROM * values.min()
-
-
 def _wrapped(name: str) -> str:
     """In lines that fit beside and above a panel."""
     import textwrap
 
     return "<br>".join(textwrap.wrap(name, WRAPPED))
-
-
-def _by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
-    import xarray
-
-    return networks_in(datasets) if isinstance(datasets, xarray.Dataset) else datasets

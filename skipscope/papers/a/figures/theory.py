@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.charts import Series, axis, chart, lines, reference, thin_lines
-from skipscope.report.figures.style import GREY
 from skipscope.report.members import members
+from skipscope.report.style import GREY
 
 if TYPE_CHECKING:
     import xarray

@@ -18,7 +18,7 @@ from skipscope.papers.a.figures.emergence import (
     values_by_case,
 )
 from skipscope.report.figures.alignment import SHOWN_VALUES
-from skipscope.report.figures.style import COLOURS
+from skipscope.report.style import COLOURS
 from skipscope.report.table import Table, mean_count, number, with_error
 from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, named
 

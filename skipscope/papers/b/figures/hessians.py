@@ -12,8 +12,8 @@ import numpy
 
 from skipscope.papers.b.figures.networks import place_of
 from skipscope.report.charts import Series, axis, chart
-from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
 from skipscope.report.members import members
+from skipscope.report.style import COLOURS, GREY, look, names_of, styled
 
 if TYPE_CHECKING:
     import xarray

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.charts import Series, axis, chart, lines, reference, titled_first
-from skipscope.report.figures.style import COLOURS, names_of, styled
 from skipscope.report.members import members
+from skipscope.report.style import COLOURS, names_of, styled
 
 if TYPE_CHECKING:
     import xarray

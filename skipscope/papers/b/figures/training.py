@@ -13,7 +13,7 @@ import numpy
 
 from skipscope.papers.b.figures.networks import place_of
 from skipscope.report.charts import GREY_LINE, Series, axis, chart, titled_first
-from skipscope.report.figures.style import look, styled
+from skipscope.report.style import look, styled
 
 if TYPE_CHECKING:
     import xarray

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.papers.b.figures.hessians import against_depth, against_loss, learning_dynamics, mean_and_spread
-from skipscope.report.figures.style import names_of
+from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Picture, View, counted
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.errors import InputError
-from skipscope.report.figures.style import COLOURS, GREY, named_ticks, networks_in, styled
+from skipscope.report.style import COLOURS, GREY, by_network, named_ticks, styled
 from skipscope.training.streaming import rebinned
 
 if TYPE_CHECKING:
@@ -82,18 +82,6 @@ def distributions(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], what:
         }
     )
     return styled(figure, height=120 + 300 * rows).update_layout(margin={"t": 100})
-
-
-def by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """One dataset a network; those of a dataset with the dimension `network` by their own names."""
-    import xarray
-
-    if isinstance(datasets, xarray.Dataset):
-        return networks_in(datasets)
-    found: dict[str, xarray.Dataset] = {}
-    for name, data in datasets.items():
-        found |= networks_in(data) if "network" in data.dims else {name: data}
-    return found
 
 
 def layer_in_words(data: xarray.Dataset) -> str:

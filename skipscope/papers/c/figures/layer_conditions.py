@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.papers.c.figures.twins import draw_seeds, places
-from skipscope.report.figures.style import GREY, look, names_of, styled
+from skipscope.report.style import GREY, look, names_of, styled
 
 if TYPE_CHECKING:
     import xarray

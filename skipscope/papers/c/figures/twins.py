@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.style import COLOURS, GREY, look, names_of, styled
+from skipscope.report.style import COLOURS, GREY, look, names_of, styled
 
 if TYPE_CHECKING:
     import xarray

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from skipscope.papers.c.figures.histograms import by_network, distributions, layer_in_words
+from skipscope.papers.c.figures.histograms import distributions, layer_in_words
+from skipscope.report.style import by_network
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Picture, View, counted, made_by, named
 

@@ -15,7 +15,7 @@ from skipscope.papers.c.figures.layer_conditions import (
     weight_conditions,
 )
 from skipscope.papers.c.views.twins import by_title, drawn, has_linear_units, mean_and_spread, sentence_case
-from skipscope.report.figures.style import names_of
+from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
-from skipscope.report.figures.style import names_of
+from skipscope.report.style import names_of
 from skipscope.report.table import Table, number, with_error
 from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.charts import Series, axis, chart, thin_lines, titled_first
-from skipscope.report.figures.style import COLOURS, names_of, styled, thinned
+from skipscope.report.style import COLOURS, names_of, styled, thinned
 
 if TYPE_CHECKING:
     import xarray

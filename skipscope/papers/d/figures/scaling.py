@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skipscope.report.figures.spectra import known_units, middle_units
-from skipscope.report.figures.style import GREY, look, styled, thinned
+from skipscope.report.style import GREY, look, styled, thinned
 
 if TYPE_CHECKING:
     import xarray

@@ -7,7 +7,7 @@ once more.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -26,10 +26,25 @@ FOREIGN = re.compile(r"<(?!/?(?:br|sub|sup|extra)>)")  # what begins a tag that 
 UNSURE = " *"  # behind the name of what did not converge
 
 
-def networks_in(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
-    if "network" not in dataset.dims:
-        return {str(dataset.attrs.get("network", "")): dataset}
-    return {str(name): dataset.sel(network=name) for name in dataset["network"].values}
+def by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """One dataset per network; those of a dataset with the dimension `network` by their own names."""
+    import xarray
+
+    if isinstance(datasets, xarray.Dataset):
+        datasets = {str(datasets.attrs.get("network", "")): datasets}
+    found: dict[str, xarray.Dataset] = {}
+    for name, data in datasets.items():
+        if "network" in data.dims:
+            found |= {str(own): data.sel(network=own) for own in data["network"].values}
+        else:
+            found[name] = data
+    return found
+
+
+def needs_logarithm(values: numpy.ndarray) -> bool:
+    """Whether numbers differ so much that only a logarithmic axis shows them all, which has no place below zero."""
+    there = values[~numpy.isnan(values)]
+    return bool(there.size) and there.min() > 0 and bool(there.max() > LOGARITHMIC_FROM * there.min())
 
 
 def names_of(dataset: xarray.Dataset, dimension: str) -> list[str]:
