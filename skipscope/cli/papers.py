@@ -16,8 +16,9 @@ def study_command() -> typer.Typer:
     if find_spec(OURS):
         return import_module(f"{OURS}.kit.command").study
     app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.callback(context_settings=settings)(_no_papers)
+    app.callback()(_no_papers)  # runs before a command of it, whatever that is given
+    for name in ("list", "show", "run"):
+        app.command(name)(_no_papers)
     return app
 
 
