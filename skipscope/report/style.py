@@ -92,7 +92,12 @@ def named_ticks(names: Sequence[str], shown: int = SHOWN_NAMES) -> dict[str, Any
 def shade(
     figure: Any, x: numpy.ndarray, low: numpy.ndarray, high: numpy.ndarray, style: dict[str, Any], **here: Any
 ) -> None:
-    """The band between two curves, in the colour of a style of `look` and shown or hidden with its curve."""
+    """The band between two curves, in the colour of a style of `look` and shown or hidden with its curve.
+
+    Where a curve is NaN there is no band.
+    """
+    there = ~numpy.isnan(low)
+    x, low, high = x[there], low[there], high[there]
     colour = style["line"]["color"]
     figure.add_scatter(
         x=numpy.concatenate([x, x[::-1]]),

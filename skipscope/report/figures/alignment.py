@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from skipscope.errors import InputError
 from skipscope.measure.alignment_summary import depth_fit
-from skipscope.report.charts import Series, chart
+from skipscope.report.charts import Series, axis, chart, reference
 from skipscope.report.style import COLOURS, GREY, marked, named_ticks, names_of, styled, thinned
 
 if TYPE_CHECKING:
@@ -110,65 +112,61 @@ def decay(dataset: xarray.Dataset) -> Any:
 
     Means over the samples; open markers did not converge.
     """
-    from plotly.subplots import make_subplots
-
-    titles = ["1 / s<sub>1</sub>", "singular values"]
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1)
     names, classes = names_of(dataset, "unit"), int(dataset.attrs["classes"])
-    depth = list(range(1, len(names) + 1))
     values = dataset["value"].isel(rank=slice(SHOWN_VALUES)).mean("sample").transpose("rank", "unit").values
     labels = [marked(dataset, name) for name in names]
     with numpy.errstate(divide="ignore"):
         inverse = numpy.where(values[0] > 0, 1 / values[0], numpy.nan)
     fit = depth_fit(dataset)
-    used = [place >= fit.first for place in range(len(names))]
-    figure.add_scatter(
-        x=depth,
-        y=inverse,
-        text=labels,
-        mode="markers",
-        showlegend=False,
-        marker={"size": 8, "color": [COLOURS[0] if own else GREY for own in used]},
-        hovertemplate="%{text}, unit %{x}<br>1 / s1: %{y:.5g}<extra></extra>",
-        row=1,
-        col=1,
-    )
+    colours = [COLOURS[0] if place >= fit.first else GREY for place in range(len(names))]
+    points = {"line": None, "legendgroup": None, "name": None, "marker": {"size": 8, "color": colours}}
+    hover, heading = "1 / s1: %{y:.5g}", "%{text}, unit %{x}"
+    units = range(1, len(names) + 1)
+    series = [
+        Series("units", units, inverse, hover, heading, 0, 0, "markers", labelled=False, text=labels, more=points)
+    ]
     if numpy.isfinite(fit.slope):
         ends = [fit.first + 1, len(names)]
-        figure.add_scatter(
-            x=ends,
-            y=[fit.slope * end + fit.intercept for end in ends],
-            mode="lines",
-            name=f"line: slope {fit.slope:.3g}, R² {fit.r_squared:.3f}",
-            line={"color": COLOURS[1], "dash": "dash", "width": 2},
-            row=1,
-            col=1,
-        )
+        line = {"color": COLOURS[1], "dash": "dash", "width": 2}
+        name = f"line: slope {fit.slope:.3g}, R² {fit.r_squared:.3f}"
+        fitted = reference(ends, [fit.slope * end + fit.intercept for end in ends], name, **line)
+        series.append(replace(fitted, more={**fitted.more, "hoverinfo": None}))
+    series += leading_values(values, classes, f"the first {classes}", 1, names, labels)
+    return chart(
+        series,
+        panels=["1 / s<sub>1</sub>", "singular values"],
+        x=axis("unit"),
+        y={"rangemode": "tozero"},
+        height=400,
+        horizontal_spacing=0.1,
+    )
+
+
+def leading_values(
+    values: numpy.ndarray,
+    classes: int,
+    title: str,
+    panel: int,
+    names: Sequence[str] = (),
+    labels: Sequence[str] = (),
+) -> Iterator[Series]:
+    """Singular values (rank, unit) against depth: those up to the number of classes in one look, others in another.
+
+    names, labels: of the units, without and with the mark of those that did not converge.
+    """
     for place, row in enumerate(values):
         inside = place < classes
-        figure.add_scatter(
-            x=depth,
-            y=row,
-            text=labels,
-            mode="lines+markers",
-            name=f"the first {classes}" if inside else "after them",
-            legendgroup="inside" if inside else "after",
-            showlegend=place in (0, classes),
-            line={"color": COLOURS[0] if inside else COLOURS[1], "width": 1.2, "dash": "solid" if inside else "dot"},
-            marker={
-                "size": 5,
-                "symbol": [
-                    ("circle" if inside else "diamond") + ("" if label == name else "-open")
-                    for name, label in zip(names, labels, strict=True)
-                ],
-            },
-            hovertemplate=f"%{{text}}, unit %{{x}}<br>s{place + 1}: %{{y:.5g}}<extra></extra>",
-            row=1,
-            col=2,
-        )
-    figure.update_xaxes(title_text="unit")
-    figure.update_yaxes(rangemode="tozero")
-    return styled(figure, height=400)
+        name, group, symbol = (title, "inside", "circle") if inside else ("after them", "after", "diamond")
+        open_markers = [symbol + ("" if label == own else "-open") for own, label in zip(names, labels, strict=True)]
+        more = {
+            "legendgroup": group,
+            "line": {"color": COLOURS[0 if inside else 1], "width": 1.2, "dash": "solid" if inside else "dot"},
+            "marker": {"size": 5 if names else 4, "symbol": open_markers or symbol},
+        }
+        number = f"s{place + 1}: %{{y:.5g}}"
+        heading, hover = ("%{text}, unit %{x}", number) if names else (f"unit %{{x}}, {number}", "")
+        units = range(1, len(row) + 1)
+        yield Series(name, units, row, hover, heading, panel, 0, text=list(labels) or None, more=more)
 
 
 def energy(dataset: xarray.Dataset) -> Any:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.figures.alignment import SHOWN_VALUES, decay
+from skipscope.report.charts import Series, axis, chart, titled_first
+from skipscope.report.figures.alignment import SHOWN_VALUES, decay, leading_values
 from skipscope.report.style import (
     COLOURS,
     GREY,
@@ -20,7 +21,6 @@ from skipscope.report.style import (
     named_ticks,
     names_of,
     needs_logarithm,
-    shade,
     styled,
 )
 
@@ -38,35 +38,44 @@ PANELS = {
 COMPARED = {"line_shape": PANELS["line_shape"], "over_chance_all": PANELS["over_chance_all"]}
 APART = 0.09  # of an axis, between the labels of two epochs
 LEGEND_LINE, LEGEND_LETTERS = 24, 130  # height of a line of the legend, and how much stands in it
+COLUMNS = 3  # of panels
 LINE = {"color": GREY, "width": 1, "dash": "dot"}
 WRAPPED = 28  # characters of a case's title above a small panel
 
 
 def emergence(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """Straightness, alignment, rank and decay against the epoch, one panel a quantity, one curve a case.
+    """Straightness, alignment, rank and decay against the epoch, one panel per quantity, one curve per case.
 
     datasets: of the studies of paper A, with quantities (seed, epoch).
     """
-    from plotly.subplots import make_subplots
-
     cases = by_network(datasets)
-    columns = 3
-    rows = -(-len(PANELS) // columns)
-    figure = make_subplots(
-        rows, columns, subplot_titles=list(PANELS.values()), vertical_spacing=0.2, horizontal_spacing=0.07
-    )
-    for panel, quantity in enumerate(PANELS):
-        here = {"row": panel // columns + 1, "col": panel % columns + 1}
-        for place, (name, data) in enumerate(cases.items()):
-            values = data[quantity].transpose("seed", "epoch").values
-            style = look(name, place) | {"showlegend": panel == 0 and len(cases) > 1}
-            _band(figure, data["epoch"].values, values, style, **here)
-        if quantity == "over_chance_all":
-            figure.add_hline(y=1, line=LINE, annotation_text="chance", annotation_font_color=GREY, **here)
-    _epoch_axis(figure, [int(epoch) for data in cases.values() for epoch in data["epoch"].values])
-    figure.update_xaxes(title_text="epoch", row=rows)
+    labelled = None if len(cases) > 1 else False
     above = LEGEND_LINE * (sum(map(len, cases)) + 8 * len(cases)) // LEGEND_LETTERS
-    return styled(figure, height=600 + above).update_layout(margin={"t": 80 + above})
+    ticks = _epoch_ticks(cases)
+    figure = chart(
+        [
+            _mean_curve(name, data["epoch"].values, data[key].transpose("seed", "epoch").values, panel, place, labelled)
+            for panel, key in enumerate(PANELS)
+            for place, (name, data) in enumerate(cases.items())
+        ],
+        panels=list(PANELS.values()),
+        columns=COLUMNS,
+        x=[{**ticks, **axis("epoch" if panel + COLUMNS >= len(PANELS) else "")} for panel in range(len(PANELS))],
+        y={},
+        height=600 + above,
+        vertical_spacing=0.2,
+        horizontal_spacing=0.07,
+    )
+    chance = divmod(list(PANELS).index("over_chance_all"), COLUMNS)
+    figure.add_hline(
+        y=1,
+        line=LINE,
+        annotation_text="chance",
+        annotation_font_color=GREY,
+        row=chance[0] + 1,
+        col=chance[1] + 1,
+    )
+    return figure.update_layout(margin={"t": 80 + above})
 
 
 def last_values(dataset: xarray.Dataset) -> Any:
@@ -81,44 +90,25 @@ def as_alignment(dataset: xarray.Dataset) -> xarray.Dataset:
 
 
 def values_by_case(datasets: Mapping[str, xarray.Dataset]) -> Any:
-    """Leading singular values against depth after training, means over seeds, one panel a case; those up to the number
-    of classes in one colour and the rest in another."""
-    from plotly.subplots import make_subplots
-
+    """Leading singular values against depth after training, means over seeds, one panel per case; those up to the
+    number of classes in one colour and the rest in another."""
     columns = min(4, len(datasets))
     rows = -(-len(datasets) // columns)
-    figure = make_subplots(
-        rows,
-        columns,
-        subplot_titles=[_wrapped(name) for name in datasets],
+    series: list[Series] = []
+    for panel, data in enumerate(datasets.values()):
+        values = data["value"].isel(epoch=-1, rank=slice(SHOWN_VALUES)).mean("seed").transpose("rank", "unit").values
+        series += leading_values(values, int(data.attrs["classes"]), "the first C", panel)
+    below = [axis("unit" if panel + columns >= len(datasets) else "") for panel in range(len(datasets))]
+    return chart(
+        series,
+        panels=[_wrapped(name) for name in datasets],
+        columns=columns,
+        x=below,
+        y={"rangemode": "tozero"},
+        height=230 * rows + 130,
         vertical_spacing=0.3 / rows,
         horizontal_spacing=0.05,
-    )
-    labelled: set[bool] = set()
-    for panel, data in enumerate(datasets.values()):
-        classes = int(data.attrs["classes"])
-        values = data["value"].isel(epoch=-1, rank=slice(SHOWN_VALUES)).mean("seed").transpose("rank", "unit").values
-        for place, row in enumerate(values):
-            inside = place < classes
-            figure.add_scatter(
-                x=list(range(1, len(row) + 1)),
-                y=row,
-                mode="lines+markers",
-                name="the first C" if inside else "after them",
-                legendgroup="inside" if inside else "after",
-                showlegend=inside not in labelled,
-                line={"color": COLOURS[0 if inside else 1], "width": 1.2, "dash": "solid" if inside else "dot"},
-                marker={"size": 4, "symbol": "circle" if inside else "diamond"},
-                hovertemplate=f"unit %{{x}}, s{place + 1}: %{{y:.5g}}<extra></extra>",
-                row=panel // columns + 1,
-                col=panel % columns + 1,
-            )
-            labelled.add(inside)
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_annotations(font_size=12)
-    for column in range(1, columns + 1):  # below the last panel of a column
-        figure.update_xaxes(title_text="unit", row=rows - (column > (len(datasets) - 1) % columns + 1), col=column)
-    return styled(figure, height=230 * rows + 130)
+    ).update_annotations(font_size=12)
 
 
 def counterfactuals(datasets: Mapping[str, xarray.Dataset], base: str = "") -> Any:
@@ -176,78 +166,59 @@ def collapse_in_training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]
 
     datasets: of the study A.collapse, `nc1` (epoch, layer), by network.
     """
-    from plotly.subplots import make_subplots
-
     cases = by_network(datasets)
-    titles = ["before the classifier", "by layer: first epoch (open) and last"]
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1)
+    labelled = None if len(cases) > 1 else False
+    series: list[Series] = []
     for place, (name, data) in enumerate(cases.items()):
         nc1, epochs = data["nc1"].transpose("epoch", "layer").values, data["epoch"].values
-        style = look(name, place, size=7)
-        figure.add_scatter(
-            x=_place(epochs),
-            y=nc1[:, -1],
-            text=[str(epoch) for epoch in epochs],
-            mode="lines+markers",
-            showlegend=len(cases) > 1,
-            **style,
-            hovertemplate=f"{name}<br>epoch %{{text}}: %{{y:.4g}}<extra></extra>",
-            row=1,
-            col=1,
-        )
-        for row, open_marker in ((0, "-open"), (-1, "")):
-            marker = style["marker"] | {"symbol": style["marker"]["symbol"] + open_marker}
-            figure.add_scatter(
-                x=list(range(nc1.shape[1])),
-                y=nc1[row],
-                text=names_of(data, "layer"),
-                mode="lines+markers",
-                showlegend=False,
-                **(style | {"marker": marker}),
-                hovertemplate=f"{name}, epoch {epochs[row]}<br>%{{text}}: %{{y:.4g}}<extra></extra>",
-                row=1,
-                col=2,
+        texts, layers = [str(epoch) for epoch in epochs], names_of(data, "layer")
+        hover, marker = "epoch %{text}: %{y:.4g}", look(name, place, size=7)["marker"]
+        series.append(Series(name, _place(epochs), nc1[:, -1], hover, size=7, labelled=labelled, text=texts))
+        for row, symbol in ((0, f"{marker['symbol']}-open"), (-1, marker["symbol"])):
+            heading, more = f"{{name}}, epoch {epochs[row]}", {"marker": marker | {"symbol": symbol}}
+            y, hover = nc1[row], "%{text}: %{y:.4g}"
+            series.append(
+                Series(name, range(len(layers)), y, hover, heading, 1, labelled=False, text=layers, more=more)
             )
     longest = max(cases.values(), key=lambda data: data.sizes["layer"])
-    _epoch_axis(figure, [int(epoch) for data in cases.values() for epoch in data["epoch"].values], row=1, col=1)
-    figure.update_xaxes(title_text="epoch", row=1, col=1)
-    figure.update_xaxes(**named_ticks(names_of(longest, "layer")), row=1, col=2)
-    figure.update_yaxes(type="log", exponentformat="power")
-    figure.update_yaxes(title_text="NC1", row=1, col=1)
-    return styled(figure, height=460)
-
-
-def _band(figure: Any, epochs: numpy.ndarray, values: numpy.ndarray, style: dict[str, Any], **here: int) -> None:
-    """A curve of means over the seeds that have a value, in a band of one standard deviation; values: seed, epoch."""
-    there = numpy.isfinite(values)
-    counts = there.sum(0)
-    x = _place(epochs)
-    mean = numpy.array([_mean(column) for column in values.T])
-    several = counts > 1
-    if several.any():
-        width = numpy.nanstd(numpy.where(there, values, numpy.nan)[:, several], 0, ddof=1)
-        shade(figure, x[several], mean[several] - width, mean[several] + width, style, **here)
-    figure.add_scatter(
-        x=x,
-        y=mean,
-        text=[f"epoch {epoch}, n = {count}" for epoch, count in zip(epochs, counts, strict=True)],
-        mode="lines+markers",
-        **style,
-        hovertemplate=f"{style['name']}<br>%{{text}}: %{{y:.4g}}<extra></extra>",
-        **here,
+    return chart(
+        series,
+        panels=["before the classifier", "by layer: first epoch (open) and last"],
+        x=[{**_epoch_ticks(cases), **axis("epoch")}, named_ticks(names_of(longest, "layer"))],
+        y=titled_first("NC1", 2, log=True),
+        height=460,
+        horizontal_spacing=0.1,
     )
 
 
-def _epoch_axis(figure: Any, epochs: Sequence[int], **here: int) -> None:
-    """Labels where there is room for them; the first and the last have one."""
-    every = sorted(set(epochs))
+def _mean_curve(
+    name: str, epochs: numpy.ndarray, values: numpy.ndarray, panel: int, place: int, labelled: bool | None
+) -> Series:
+    """Means over the seeds that have a value, in a band of one standard deviation; values: seed, epoch."""
+    there = numpy.isfinite(values)
+    counts = there.sum(0)
+    mean = numpy.array([_mean(column) for column in values.T])
+    text = [f"epoch {epoch}, n = {count}" for epoch, count in zip(epochs, counts, strict=True)]
+    band = None
+    if (counts > 1).any():
+        width = numpy.full(len(epochs), numpy.nan)
+        several = numpy.where(there, values, numpy.nan)[:, counts > 1]
+        width[counts > 1] = numpy.nanstd(several, 0, ddof=1)
+        band = mean - width, mean + width
+    hover = "%{text}: %{y:.4g}"
+    return Series(name, _place(epochs), mean, hover, "{name}", panel, place, labelled=labelled, band=band, text=text)
+
+
+def _epoch_ticks(cases: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
+    """Labels where there is room for them; the first and the last epoch have one."""
+    every = sorted({int(epoch) for data in cases.values() for epoch in data["epoch"].values})
     room = APART * float(_place(every)[-1] - _place(every)[0])
     shown = every[:1]
     for epoch in every[1:-1]:
         if min(_place([epoch])[0] - _place(shown)[-1], _place(every)[-1] - _place([epoch])[0]) >= room:
             shown.append(epoch)
     shown += every[-1:] if len(every) > 1 else []
-    figure.update_xaxes(tickvals=_place(shown), ticktext=[str(epoch) for epoch in shown], **here)
+    return {"tickvals": _place(shown), "ticktext": [str(epoch) for epoch in shown]}
 
 
 def _place(epochs: Sequence[int] | numpy.ndarray) -> numpy.ndarray:

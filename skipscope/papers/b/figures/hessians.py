@@ -13,7 +13,7 @@ import numpy
 from skipscope.papers.b.figures.networks import place_of
 from skipscope.report.charts import Series, axis, chart
 from skipscope.report.members import members
-from skipscope.report.style import COLOURS, GREY, look, names_of, styled
+from skipscope.report.style import COLOURS, GREY, look, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -39,40 +39,24 @@ def against_depth(
     dataset: the quantity and `masked` (architecture, depth, seed); NaN where masked or not measured. Attribute
     `log_ceiling`: above which values are masked.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
     depths = dataset["depth"].values
-    masked = dataset["masked"].sum(RUNS)
-    for number, name in enumerate(names_of(dataset, "architecture")):
+    hover = "{name}, depth %{x}<br>%{y:.4f} ± %{customdata[0]:.2g}, runs: %{customdata[1]}"
+    series: list[Series] = []
+    for number, (name, data) in enumerate(members(dataset, "architecture")):
         place = place_of(name, number)
-        mean, spread, count = mean_and_spread(dataset[quantity].sel(architecture=name))
-        figure.add_scatter(
-            x=depths,
-            y=mean,
-            error_y={"type": "data", "array": spread, "thickness": 1.5, "width": 4},
-            customdata=numpy.stack([spread, count], 1),
-            mode="lines+markers",
-            **look(name, place, size=8),
-            hovertemplate=(
-                f"{name}, depth %{{x}}<br>%{{y:.4f}} ± %{{customdata[0]:.2g}}, runs: %{{customdata[1]}}<extra></extra>"
-            ),
-        )
-        lost = masked.sel(architecture=name).values
+        mean, spread, count = mean_and_spread(data[quantity])
+        bars = {"type": "data", "array": spread, "thickness": 1.5, "width": 4}
+        more: dict[str, Any] = {"error_y": bars, "customdata": numpy.stack([spread, count], 1)}
+        series.append(Series(name, depths, mean, hover, "", place=place, size=8, more=more))
+        lost = data["masked"].sum(RUNS).values
         if lost.any():
-            figure.add_scatter(
-                x=depths[lost > 0],
-                y=numpy.full((lost > 0).sum(), float(dataset.attrs["log_ceiling"])),
-                customdata=lost[lost > 0],
-                mode="markers",
-                name=f"{name}, masked",
-                legendgroup=name,
-                marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": COLOURS[place % len(COLOURS)]}},
-                hovertemplate=f"{name}, depth %{{x}}: %{{customdata:.0f}} masked<extra></extra>",
-            )
-    figure.update_xaxes(title_text="depth", tickvals=depths)
-    figure.update_yaxes(title_text=title, rangemode="tozero")
-    return styled(figure, height=480)
+            cross = {"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": COLOURS[place % len(COLOURS)]}}
+            more = {"marker": cross, "customdata": lost[lost > 0], "legendgroup": name, "line": None}
+            ceiling = numpy.full((lost > 0).sum(), float(dataset.attrs["log_ceiling"]))
+            heading = f"{name}, depth %{{x}}: %{{customdata:.0f}} masked"
+            x = depths[lost > 0]
+            series.append(Series(f"{name}, masked", x, ceiling, "", heading, 0, place, "markers", more=more))
+    return chart(series, x=axis("depth", tickvals=depths), y=axis(title, rangemode="tozero"), height=480)
 
 
 def against_loss(dataset: xarray.Dataset, quantities: Mapping[str, str]) -> Any:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.papers.b.figures.networks import place_of
-from skipscope.report.charts import GREY_LINE, Series, axis, chart, titled_first
-from skipscope.report.style import look, styled
+from skipscope.report.charts import GREY_LINE, Axis, Series, axis, chart, titled_first
+from skipscope.report.style import look
 
 if TYPE_CHECKING:
     import xarray
@@ -27,46 +27,33 @@ def tuned_losses(curves: Mapping[str, Sequence[xarray.Dataset]], *, excess: bool
     curves: by name, one dataset a depth with `final` (seed), `best_rate`, `on_edge` and `flat`; for the excess also
     `log_excess` (seed). A network that ends alike at all rates has no best one.
     """
-    from plotly.subplots import make_subplots
-
-    titles = ["log10(final loss - lowest loss)" if excess else "log10(final loss)", "best learning rate"]
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1)
+    series: list[Series] = []
     for number, (name, parts) in enumerate(curves.items()):
         place = place_of(name, number)
         symbols = [_symbol(place, part) for part in parts]
-        logs = [log_losses(part, excess=excess) for part in parts]
-        _points(figure, name, place, parts, logs, symbols=symbols, row=1, col=1)
+        series.append(_points(name, place, parts, [log_losses(part, excess=excess) for part in parts], symbols))
         rates = [numpy.nan if part.attrs["flat"] else part.attrs["best_rate"] for part in parts]
-        style = look(name, place, size=8)
-        style["marker"] = {**style["marker"], "symbol": symbols}
-        figure.add_scatter(
-            x=_depths(parts),
-            y=rates,
-            mode="lines+markers",
-            showlegend=False,
-            text=["on the edge of its grid" if part.attrs["on_edge"] else "" for part in parts],
-            **style,
-            hovertemplate=f"{name}<br>depth %{{x}}: %{{y:.4g}} %{{text}}<extra></extra>",
-            row=1,
-            col=2,
-        )
-    _depth_axis(figure, curves)
-    figure.update_yaxes(type="log", exponentformat="power", row=1, col=2)
-    return styled(figure, height=460)
+        edges = ["on the edge of its grid" if part.attrs["on_edge"] else "" for part in parts]
+        hover, more = "depth %{x}: %{y:.4g} %{text}", _marker(place, symbols)
+        x = _depths(parts)
+        series.append(Series(name, x, rates, hover, "{name}", 1, place, labelled=False, text=edges, more=more))
+    return chart(
+        series,
+        panels=["log10(final loss - lowest loss)" if excess else "log10(final loss)", "best learning rate"],
+        x=_depth_axis(curves),
+        y=[{}, axis(log=True)],
+        height=460,
+        horizontal_spacing=0.1,
+    )
 
 
 def by_depth(curves: Mapping[str, Sequence[xarray.Dataset]], key: str, title: str, *, logarithmic: bool = False) -> Any:
-    """A value (seed) against depth, one curve a name, one dataset a depth."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for place, (name, parts) in enumerate(curves.items()):
-        _points(figure, name, place, parts, [part[key].values for part in parts])
-    _depth_axis(figure, curves)
-    figure.update_yaxes(title_text=title)
-    if logarithmic:
-        figure.update_yaxes(type="log", exponentformat="power")
-    return styled(figure, height=440)
+    """A value (seed) against depth, one curve per name, one dataset per depth."""
+    series = [
+        _points(name, place, parts, [part[key].values for part in parts])
+        for place, (name, parts) in enumerate(curves.items())
+    ]
+    return chart(series, x=_depth_axis(curves), y=axis(title, log=logarithmic), height=440)
 
 
 def norms_in_training(panels: Mapping[str, Sequence[xarray.Dataset]], x: str) -> Any:
@@ -119,28 +106,24 @@ def spread(values: numpy.ndarray) -> float:
 
 
 def _points(
-    figure: Any,
     name: str,
     place: int,
     parts: Sequence[xarray.Dataset],
     values: Sequence[numpy.ndarray],
-    *,
     symbols: Sequence[str] | None = None,
-    **here: int,
-) -> None:
+) -> Series:
     """Means with error bars, against depth. What is not finite has no point."""
-    style = look(name, place, size=8)
-    if symbols is not None:
-        style["marker"] = {**style["marker"], "symbol": list(symbols)}
-    figure.add_scatter(
-        x=_depths(parts),
-        y=[float(row.mean()) if numpy.isfinite(row).all() else numpy.nan for row in values],
-        error_y={"array": [spread(row) if numpy.isfinite(row).all() else 0.0 for row in values], "thickness": 1},
-        mode="lines+markers",
-        **style,
-        hovertemplate=f"{name}<br>depth %{{x}}: %{{y:.4g}} ± %{{error_y.array:.2g}}<extra></extra>",
-        **here,
-    )
+    finite = [bool(numpy.isfinite(row).all()) for row in values]
+    means = [float(row.mean()) if own else numpy.nan for row, own in zip(values, finite, strict=True)]
+    spreads = [spread(row) if own else 0.0 for row, own in zip(values, finite, strict=True)]
+    more = {"error_y": {"array": spreads, "thickness": 1}, "showlegend": None, **_marker(place, symbols)}
+    hover = "depth %{x}: %{y:.4g} ± %{error_y.array:.2g}"
+    return Series(name, _depths(parts), means, hover, place=place, size=8, more=more)
+
+
+def _marker(place: int, symbols: Sequence[str] | None) -> dict[str, Any]:
+    """With a symbol of its own per point."""
+    return {} if symbols is None else {"marker": {**look("", place, size=8)["marker"], "symbol": list(symbols)}}
 
 
 def _band(
@@ -164,6 +147,6 @@ def _depths(parts: Sequence[xarray.Dataset]) -> list[int]:
     return [int(part.attrs["depth"]) for part in parts]
 
 
-def _depth_axis(figure: Any, curves: Mapping[str, Sequence[xarray.Dataset]]) -> None:
+def _depth_axis(curves: Mapping[str, Sequence[xarray.Dataset]]) -> Axis:
     depths = sorted({depth for parts in curves.values() for depth in _depths(parts)})
-    figure.update_xaxes(type="log", title_text="depth", tickvals=depths, ticktext=[str(depth) for depth in depths])
+    return axis("depth", type="log", tickvals=depths, ticktext=[str(depth) for depth in depths])

@@ -6,13 +6,14 @@ One colour a network, thin lines a seed. A network is shown at its own best lear
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.style import COLOURS, GREY, look, names_of, styled
+from skipscope.report.charts import Series, axis, chart, lines
+from skipscope.report.style import COLOURS, GREY, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 KNOWN = ("PlainNet", "ResNet", "ResNeXt", "DiracNet")  # look the same in all figures
 ACCURACIES = {"train": "train accuracy", "test": "test accuracy"}
 ALONG = {"loss": "training loss", "train_accuracy_along": "train accuracy", "test_accuracy_along": "test accuracy"}
-ONE, SEVERAL = 2.0, 1.1  # widths of lines: of one seed, of several
+WIDTH_OF_ONE, WIDTH_OF_SEVERAL = 2.0, 1.1  # of lines: of one seed, of several
 CHANCE = {"color": GREY, "width": 1, "dash": "dot"}
 SAME_RATE = 1e-6  # relative
 ROW = 30  # height of a network
@@ -88,82 +89,76 @@ def twin_curves(dataset: xarray.Dataset) -> Any:
 
     dataset: of one case. Epochs without a test have no point; curves end where a network diverges.
     """
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(1, 3, subplot_titles=list(ALONG.values()), horizontal_spacing=0.07)
-    names = names_of(dataset, "network")
+    series: list[Series] = []
     for panel, key in enumerate(ALONG):
-        here = {"row": 1, "col": panel + 1}
-        for name, place in places(names).items():
+        for name, place in places(names_of(dataset, "network")).items():
             tested = key == "test_accuracy_along"
-            values = dataset[key].sel(network=name)
-            draw_seeds(figure, values, name, place, labelled=panel == 0, connected=tested, **here)
-        if key != "loss":
-            figure.add_hline(y=float(dataset.attrs["chance"]), line=CHANCE, **here)
-            figure.update_yaxes(range=[-0.02, 1.03], **here)
-    figure.update_xaxes(title_text="epoch")
-    figure.update_yaxes(type="log", exponentformat="power", row=1, col=1)
-    return styled(figure, height=420)
+            series += seed_lines(dataset[key].sel(network=name), name, place, panel, connected=tested)
+    figure = chart(
+        series,
+        panels=list(ALONG.values()),
+        x=axis("epoch"),
+        y=[axis(log=True), *[{"range": [-0.02, 1.03]}] * 2],
+        height=420,
+        horizontal_spacing=0.07,
+    )
+    for column in (2, 3):
+        figure.add_hline(y=float(dataset.attrs["chance"]), line=CHANCE, row=1, col=column)
+    return figure
 
 
 def generalisation(dataset: xarray.Dataset, fitted: float = 0.99) -> Any:
-    """Test minus train accuracy against the condition number of hidden states, a point a network.
+    """Test minus train accuracy against the condition number of hidden states, one point per network.
 
     dataset: of the study C.accuracy. Open: networks whose train accuracy is below `fitted`.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
     fits = dataset["train_accuracy"].values >= fitted
+    gaps = dataset.assign(gap=dataset["test_accuracy"] - dataset["train_accuracy"])
+    series: list[Series] = []
     for name, chosen, symbol in (
         ("fitted", fits, "circle"),
         (f"train accuracy below {fitted:g}", ~fits, "circle-open"),
     ):
-        here = dataset.isel(case=chosen)
-        if here.sizes["case"]:
-            pairs = zip(here["model"].values, here["seed"].values, strict=True)
-            figure.add_scatter(
-                x=here["condition"].values,
-                y=(here["test_accuracy"] - here["train_accuracy"]).values,
-                text=[f"{model}, seed {seed}" for model, seed in pairs],
+        look_of_points = {
+            "marker": {"size": 9, "symbol": symbol, "color": COLOURS[1]},
+            "line": None,
+            "legendgroup": None,
+        }
+        if chosen.any():
+            hover = "%{text}<br>log10 cond %{x:.3g}, test - train accuracy %{y:.4f}"
+            series += lines(
+                gaps.isel(case=chosen),
+                "condition",
+                {"gap": name},
+                hover,
+                text="{model}, seed {seed}",
+                heading="",
                 mode="markers",
-                name=name,
-                showlegend=True,
-                marker={"size": 9, "symbol": symbol, "color": COLOURS[1]},
-                hovertemplate="%{text}<br>log10 cond %{x:.3g}, test - train accuracy %{y:.4f}<extra></extra>",
+                labelled=True,
+                more=look_of_points,
             )
-    figure.update_xaxes(title_text="median log10 condition number of hidden states")
-    figure.update_yaxes(title_text="test - train accuracy")
-    return styled(figure, height=420)
+    return chart(
+        series,
+        x=axis("median log10 condition number of hidden states"),
+        y=axis("test - train accuracy"),
+        height=420,
+    )
 
 
-def draw_seeds(
-    figure: Any,
-    values: xarray.DataArray,
-    name: str,
-    place: int,
-    *,
-    labelled: bool,
-    connected: bool = False,
-    **here: int,
-) -> None:
-    """A line a seed against epoch or layer, the other dimension; what is not finite is a gap, unless connected."""
+def seed_lines(
+    values: xarray.DataArray, name: str, place: int, panel: int = 0, *, connected: bool = False
+) -> Iterator[Series]:
+    """One line per seed against epoch or layer, the other dimension; what is not finite is a gap, unless connected."""
     (along,) = [str(dimension) for dimension in values.dims if dimension != "seed"]
-    style = look(name, place, size=4, width=SEVERAL if values.sizes["seed"] > 1 else ONE)
-    for number, seed in enumerate(values["seed"].values):
-        curve = values.sel(seed=seed).values
-        there = numpy.isfinite(curve)
-        figure.add_scatter(
-            x=values[along].values,
-            y=numpy.where(there, curve, numpy.nan),
-            mode="lines" if there.all() else "lines+markers",
-            connectgaps=connected,
-            showlegend=labelled and number == 0,
-            meta={"series": f"{name}, seed {seed}"},
-            **style,
-            hovertemplate=f"{name}, seed {seed}<br>{along} %{{x}}: %{{y:.4g}}<extra></extra>",
-            **here,
-        )
+    width = WIDTH_OF_SEVERAL if values.sizes["seed"] > 1 else WIDTH_OF_ONE
+    hover = f"{along} %{{x}}: %{{y:.4g}}"
+    for seed in values["seed"].values:
+        heading = f"{name}, seed {seed}"
+        curve = values.sel(seed=seed)
+        finite = curve.where(numpy.isfinite(curve))
+        mode = "lines" if bool(finite.notnull().all()) else "lines+markers"
+        more = {"connectgaps": connected, "meta": {"series": heading}}
+        yield Series(name, values[along], finite, hover, heading, panel, place, mode, 4, width, more=more)
 
 
 def places(names: Sequence[str]) -> dict[str, int]:
