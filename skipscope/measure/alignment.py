@@ -25,7 +25,7 @@ A pair counts min(k_used of i, k_used of j) rows and columns. U_j^T J_i V_j need
 and exits of one shape; V_j^T J_i U_j an entry of i like the exit of j and the other way round. u_k and v_k come from
 one decomposition, so that signs mean something: the sign of the pair (u_k, v_k) is free, that of u_k v_k^T is not.
 
-Cost of a unit and a sample: a decomposition (`triplets`), then K products for every unit that fits and every random
+Cost of a unit and a sample: a decomposition (`ss.svd`), then K products for every unit that fits and every random
 draw; no pair needs a decomposition of its own.
 """
 
@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy
 import torch
@@ -53,9 +53,10 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
-from skipscope.measure.triplets import ROUTES, Triplets, leading_triplets
 from skipscope.progress import Progress
 from skipscope.renamed import renamed_parameters
+from skipscope.spectrum import SVD, square_norm, svd
+from skipscope.spectrum.plan import Route
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.trunk import Part
 
@@ -92,7 +93,7 @@ def alignment(
     tokens: tuple[Any, Any] | None = None,
     grids: bool = True,
     chance: int = 8,
-    route: str = "auto",
+    route: Route = "auto",
     tol: float | None = None,
     max_products: int | None = None,
     seed: int = 0,
@@ -167,8 +168,8 @@ def _check(options: Options, of: str) -> None:
         raise InputError(f"chance={options.chance}: expected 0, or at least 2 draws for a mean with an error")
     if options.tolerance is not None and not 0 < options.tolerance < 1:
         raise InputError(f"tol={options.tolerance}: expected a share of s_1, above 0 and below 1")
-    if options.route not in ROUTES:
-        raise InputError(f"route={options.route!r}: expected one of {', '.join(ROUTES)}")
+    if options.route not in get_args(Route):
+        raise InputError(f"route={options.route!r}: expected one of {', '.join(get_args(Route))}")
 
 
 def _member(unit: Unit, part: Part, point: Point, tokens: tuple[Any, Any] | None) -> Member:
@@ -211,10 +212,12 @@ def _measured(
     members: Sequence[Member], point: Point, samples: Sequence[int], options: Options, steps: _Steps
 ) -> dict[str, Tensor]:
     """Every variable, for some of the samples."""
-    found = []
+    found, norms = [], []
     for member in members:
         J = member.jacobian(point, samples, options)
-        found.append(_decomposed(J, options))
+        triplets, square, error = _decomposed(J, options)
+        found.append(triplets)
+        norms.append((square, error))
         steps.step()
     width = min(options.k, max(triplets.S.shape[1] for triplets in found))
     longest = max(triplets.S.shape[1] for triplets in found)
@@ -222,30 +225,35 @@ def _measured(
     rows = []
     for place, (member, triplets) in enumerate(zip(members, found, strict=True)):
         J = member.jacobian(point, samples, options)
-        alone = _alone(triplets, frames[place].counts, member.fits(member, "vju"), longest, options)
+        alone = _alone(triplets, norms[place], frames[place].counts, member.fits(member, "vju"), longest, options)
         rows.append(alone | pairs(J, place, members, frames, samples, options))
         steps.step()
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def _decomposed(J: Operator, options: Options) -> Triplets:
-    return leading_triplets(
+def _decomposed(J: Operator, options: Options) -> tuple[SVD, Tensor, Tensor]:
+    """The leading triplets, |J|_F^2 and its standard error."""
+    triplets = svd(
         J,
-        options.kept,
-        share=LARGE,
+        min(options.kept, *J.shape[1:]),
         route=options.route,
-        tolerance=options.tolerance,
+        tol=options.tolerance or J.eps ** (2 / 3),  # what the operator's own arithmetic can reach
         max_products=options.max_products,
         seed=options.seed,
+        with_rank=True,
     )
+    return triplets, *square_norm(J, triplets, seed=options.seed)
 
 
-def _alone(triplets: Triplets, used: Tensor, square: bool, longest: int, options: Options) -> dict[str, Tensor]:
-    """What needs no other unit."""
+def _alone(
+    triplets: SVD, norm: tuple[Tensor, Tensor], used: Tensor, square: bool, longest: int, options: Options
+) -> dict[str, Tensor]:
+    """What needs no other unit. norm: |J|_F^2 and its standard error. square: is J a square matrix?"""
+    square_of_norm, error = norm
     S, classes = triplets.S, options.classes
     missing = torch.full_like(S[:, 0], float("nan"))
-    frobenius = triplets.square.sqrt()
-    energy = S[:, :classes].square().sum(1) / triplets.square
+    frobenius = square_of_norm.sqrt()
+    energy = S[:, :classes].square().sum(1) / square_of_norm
     return {
         "value": filled(S, longest, float("nan")),
         "residual": filled(triplets.residuals, longest, float("nan")),
@@ -253,12 +261,12 @@ def _alone(triplets: Triplets, used: Tensor, square: bool, longest: int, options
         "repeated": filled(repeated(S, triplets.residuals, NEAR), longest, False),
         "u1v1": torch.where(used > 0, (triplets.U[..., 0] * triplets.V[..., 0]).sum(1), missing) if square else missing,
         "energy": energy,
-        "energy_error": energy * triplets.square_error / triplets.square,
+        "energy_error": energy * error / square_of_norm,
         "gap": S[:, classes] / S[:, 0] if S.shape[1] > classes else missing,
         "frobenius": frobenius,
-        "frobenius_error": triplets.square_error / (2 * frobenius),
+        "frobenius_error": error / (2 * frobenius),
         "exact": torch.full_like(S[:, 0], triplets.route == "dense", dtype=torch.bool),
-        "large": triplets.above,
+        "large": triplets.count_above(LARGE),
         "numerical_rank": triplets.rank,
         "k_used": used,
         "entries": torch.tensor(triplets.V.shape[1], device="cpu"),

@@ -29,7 +29,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import condition_of
-from skipscope.spectrum.dense import triangle
+from skipscope.spectrum.decompositions import triangle
 
 BLOCK = 2**23  # entries of the patches that are there at once
 

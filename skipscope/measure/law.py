@@ -37,7 +37,7 @@ from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.selection import Units, chosen_units, labels, point_of
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Spectrum, singular_values
-from skipscope.spectrum.full import ONE
+from skipscope.spectrum.full import ONE, Route
 from skipscope.trace import Point, Trunk, Unit
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def law(
     units: Units = None,
     tol: float | None = None,
     epsilon: float = 0.01,
-    route: str = "auto",
+    route: Route = "auto",
 ) -> xarray.Dataset:
     """Counts and bounds at a batch of model inputs or a point; dimensions `unit` and `sample`, and `bound`.
 
@@ -72,9 +72,7 @@ def law(
     if route == "auto":
         route = "svd"
     if route not in ROUTES:
-        raise InputError(
-            f"route={route!r}: expected auto, {' or '.join(ROUTES)}, which know nothing of the law"
-        )
+        raise InputError(f"route={route!r}: expected auto, {' or '.join(ROUTES)}, which know nothing of the law")
     if epsilon <= 0 or (tol is not None and tol < 0):
         raise InputError(f"expected epsilon > 0 and tol >= 0, got {epsilon} and {tol}")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
@@ -123,7 +121,7 @@ def _with_a_plateau(unit: Unit, point: Point) -> Law | str:
     return found
 
 
-def _counted(law: Law, unit: Unit, point: Point, close: float, epsilon: float, route: str) -> dict[str, Tensor]:
+def _counted(law: Law, unit: Unit, point: Point, close: float, epsilon: float, route: Route) -> dict[str, Tensor]:
     """By name, (B,) in float64."""
     J, branch = unit.jacobian(point), unit.jacobian(point, of="branch")
     spectrum, inner = (singular_values(operator, route=route) for operator in (J, branch))

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from skipscope.linear import Operator
 from skipscope.measure.coupling import chance_table, cosines, coupling, random_frames
-from skipscope.measure.triplets import Triplets
 from skipscope.numerics import random_numbers
+from skipscope.spectrum import SVD
+from skipscope.spectrum.plan import Route
 from skipscope.trace import Point, Unit
 from skipscope.trace.trunk import Part
 
@@ -34,7 +35,7 @@ class Options:
     tokens: tuple[Any, Any] | None
     grids: bool
     chance: int
-    route: str
+    route: Route
     tolerance: float | None
     max_products: int | None
     seed: int
@@ -75,7 +76,7 @@ class Frame:
     size: int  # how many there are
 
 
-def frame(triplets: Triplets, width: int) -> Frame:
+def frame(triplets: SVD, width: int) -> Frame:
     size = min(width, triplets.S.shape[1])
     U, S, V = (filled(some[..., :size], width, 0.0) for some in (triplets.U, triplets.S, triplets.V))
     return Frame(U, S, V, triplets.counted.clamp(max=size), size)

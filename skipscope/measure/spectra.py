@@ -34,6 +34,7 @@ from skipscope.linear import Operator
 from skipscope.measure.selection import Jacobians, Samples, Units, chosen_units, labels, point_of, sample_indices
 from skipscope.progress import Progress
 from skipscope.spectrum import Spectrum, singular_values
+from skipscope.spectrum.full import Route
 from skipscope.trace import Span, Trunk
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def spectra(
     *,
     units: Units = None,
     stages: bool | Sequence[int] = True,
-    route: str = "auto",
+    route: Route = "auto",
     samples: Samples = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset:
@@ -91,7 +92,7 @@ def spectra(
 
 
 def spectra_of(
-    operators: Mapping[str, Operator], *, route: str = "auto", progress: Progress | None = None
+    operators: Mapping[str, Operator], *, route: Route = "auto", progress: Progress | None = None
 ) -> xarray.Dataset:
     """The same numbers of operators with one number of samples, by name; one operator is looked up at a time."""
     import xarray
@@ -103,7 +104,7 @@ def spectra_of(
             progress(done, len(operators))
         operator = operators[name]
         types.add(str(operator.dtype).removeprefix("torch."))
-        rows.append(singular_values(operator, accuracy=ACCURACY, route=None if route == "auto" else route))
+        rows.append(singular_values(operator, tol=ACCURACY, route=route))
     if progress is not None:
         progress(len(operators), len(operators))
     longest = max(spectrum.values.shape[1] for spectrum in rows)

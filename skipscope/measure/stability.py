@@ -44,8 +44,8 @@ from skipscope.linear.layout import by_sample
 from skipscope.measure.selection import Samples, Units, chosen_units, labels, point_of, sample_indices
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import plan, svd
-from skipscope.spectrum.dense import thin_svd
-from skipscope.spectrum.krylov import fixed_signs
+from skipscope.spectrum.decompositions import thin_svd
+from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.inputs import Inputs
 

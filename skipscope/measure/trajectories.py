@@ -38,7 +38,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.measure.selection import Samples, Units, chosen_units, point_of, refuse_batch_statistics, sample_indices
 from skipscope.numerics import normal, random_numbers
-from skipscope.spectrum.krylov import fixed_signs
+from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from skipscope.spectrum.condition import Condition, condition_number, percentile_condition
 from skipscope.spectrum.density import Density, Estimate, spectral_density
 from skipscope.spectrum.full import Spectrum, singular_values
-from skipscope.spectrum.golub_kahan import SVD, svd
 from skipscope.spectrum.lanczos import Eigs, Inertia, eigs, inertia
 from skipscope.spectrum.plan import Plan, plan
+from skipscope.spectrum.truncated_svd import SVD, square_norm, svd
 
 __all__ = [
     "SVD",
@@ -23,5 +23,6 @@ __all__ = [
     "plan",
     "singular_values",
     "spectral_density",
+    "square_norm",
     "svd",
 ]

@@ -16,7 +16,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
 from skipscope.numerics import normal, random_numbers
-from skipscope.spectrum.krylov import check_finite
+from skipscope.spectrum.checks import check_finite
 from skipscope.spectrum.scale import MARGIN, exponents, fresh_products, rounding, scaled
 
 PROBES = 4

@@ -42,7 +42,8 @@ from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
 from skipscope.spectrum.assembly import compared
-from skipscope.spectrum.dense import svdvals, triangle
+from skipscope.spectrum.decompositions import svdvals, triangle
+from skipscope.spectrum.plan import DENSE_ENTRIES
 from skipscope.spectrum.scale import exponents, scaled
 
 Reduction = Literal["mode", "max", "global", "channel", "matrix"]
@@ -52,7 +53,6 @@ SEVERITY: tuple[Status, ...] = ("finite", "numerically infinite", "infinite", "o
 TYPES = (torch.float32, torch.float64)
 LONG = 2  # one side over the other, from where on a matrix is first made square
 DIGITS = 1e-3  # of sigma_min: what a condition number that counts as finite is known to, at least
-LIMIT = 2**28  # entries of a matrix that is assembled: 16,384 x 16,384, 2 GiB in float64
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def condition_number(
     dtype: torch.dtype = torch.float64,
     precision: torch.dtype | None = None,
     size: int | None = None,
-    limit: int = LIMIT,
+    limit: int = DENSE_ENTRIES,
 ) -> Condition | list[Condition]:
     """The condition number of a matrix (m, n) or of a tensor of order 3 or more; of every sample of an operator or,
     with `batched`, of every A[i].

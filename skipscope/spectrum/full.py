@@ -26,6 +26,7 @@ below 1e-7 of s1 from zero, at whatever scale.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -33,13 +34,15 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.operator import Operator
+from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.assembly import assembled, two_sided_error
-from skipscope.spectrum.dense import svdvals
+from skipscope.spectrum.checks import named_route
+from skipscope.spectrum.decompositions import svdvals
 from skipscope.spectrum.plan import check_fits
 from skipscope.spectrum.scale import scaled, upper
 
-ROUTES = ("law", "gram", "svd")
-C = 10.0
+Route = Literal["auto", "law", "gram", "svd"]
+ROUNDING_MARGIN = 10.0  # the C of the bounds
 ONE = 1e-7  # a value this close to 1 counts as one (if its bound allows to tell)
 TELLING = 1e-3  # of s1: a larger tolerance at zero tells nothing about a rank
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
@@ -89,20 +92,22 @@ class Spectrum:
         )
 
 
-def singular_values(A: Operator, *, accuracy: float = 1e-6, route: str | None = None) -> Spectrum:
+@renamed_parameters(accuracy="tol")
+def singular_values(A: Operator, *, tol: float = 1e-6, route: Route = "auto") -> Spectrum:
     """All singular values of every sample.
 
-    accuracy: the largest acceptable bound, relative to the largest value; decides between the routes.
-    route: take this one ("law", "gram" or "svd") whatever it costs.
+    tol: the largest acceptable bound, relative to the largest value; decides between the routes.
+    route: "auto", or one of "law", "gram" and "svd" whatever it costs.
     """
-    if route is not None and route not in ROUTES:
-        raise InputError(f"route={route!r}: expected one of {', '.join(ROUTES)}")
+    route = named_route(route)
+    if route not in get_args(Route):
+        raise InputError(f"route={route!r}: expected one of {', '.join(get_args(Route))}")
     check_fits(A)
     known = A.known_spectrum()
     if route == "law" and (known is None or not known.binary.all()):
         raise InputError(f"route='law': {A.name} is not a unit with an identity skip and a tail that passes 0 or 1")
     assembly = A.double().eps
-    found = [_of_sample(A, known, sample, accuracy, route, assembly) for sample in range(A.shape[0])]
+    found = [_of_sample(A, known, sample, tol, route, assembly) for sample in range(A.shape[0])]
     ones = known.ones_at_least if known is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
         values=torch.stack([one.values for one in found]),
@@ -130,15 +135,15 @@ class Values:
             return self.values.new_zeros(())
         return torch.maximum(size * torch.finfo(torch.float64).eps * self.values[0], self.bound.max())
 
-    def acceptable(self, accuracy: float, size: int) -> bool:
-        """Within the accuracy, and no count in doubt that a more exact route could decide."""
+    def acceptable(self, tol: float, size: int) -> bool:
+        """Within the tolerance, and no count in doubt that a more exact route could decide."""
         if not len(self.values):
             return True
         tolerance = self.tolerance(size)
         zeros = self.values <= tolerance
         told = int(zeros.sum()) <= self.zeros  # below the bound of squares there may be values that are not zero
         counted = not _ones(self.values[None], self.bound[None]).isnan().any()
-        return told and counted and bool(self.bound.max() <= accuracy * self.values[0])
+        return told and counted and bool(self.bound.max() <= tol * self.values[0])
 
 
 def _zeros(values: Tensor, tolerance: Tensor, proved: Tensor) -> Tensor:
@@ -157,14 +162,14 @@ def _ones(values: Tensor, bound: Tensor) -> Tensor:
 
 
 def _of_sample(
-    A: Operator, known: KnownSpectrum | None, sample: int, accuracy: float, route: str | None, assembly: float
+    A: Operator, known: KnownSpectrum | None, sample: int, tol: float, route: Route, assembly: float
 ) -> Values:
     size, longer = min(A.shape[1:]), max(A.shape[1:])
-    if known is not None and (route == "law" or (route is None and _law_is_cheaper(known, sample))):
+    if known is not None and (route == "law" or (route == "auto" and _law_is_cheaper(known, sample))):
         values, bound = _by_law(known, sample, A.take([sample]).double())
         zeros = int(known.zeros_at_least[sample])
         found = Values(_padded(values, size), _padded(bound, size), zeros, "law")
-        if route == "law" or found.acceptable(accuracy, longer):
+        if route == "law" or found.acceptable(tol, longer):
             return found
     entries = assembled(A, [sample])
     exponent, lost = int(entries.exponent), float(entries.margin)
@@ -180,7 +185,7 @@ def _of_sample(
 
     if route != "svd" and min(matrix.shape):
         found = stated(*_by_gram(matrix, assembly), "gram")
-        if route == "gram" or found.acceptable(accuracy, longer):
+        if route == "gram" or found.acceptable(tol, longer):
             return found
     return stated(*_by_svd(matrix, assembly), "svd")
 
@@ -196,7 +201,8 @@ def _by_svd(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
         empty = torch.zeros(0, dtype=torch.float64, device="cpu")
         return empty, empty
     values = svdvals(matrix).cpu()
-    rounding = C * max(matrix.shape) ** 0.5 * (torch.finfo(torch.float64).eps + _excess(assembly)) * values[0]
+    eps = torch.finfo(torch.float64).eps
+    rounding = ROUNDING_MARGIN * max(matrix.shape) ** 0.5 * (eps + _excess(assembly)) * values[0]
     return values, rounding.expand_as(values).clone()
 
 
@@ -221,7 +227,7 @@ def _by_law(known: KnownSpectrum, sample: int, A: Operator) -> tuple[Tensor, Ten
     rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
     factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
     values, bound = _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
-    bound = bound + C * (two_sided_error(A) + known.error(A, sample, U, V))
+    bound = bound + ROUNDING_MARGIN * (two_sided_error(A) + known.error(A, sample, U, V))
     return values, torch.where(bound.isnan(), torch.inf, bound)  # where the size of the factors is beyond float64
 
 
@@ -240,8 +246,8 @@ def _from_squares(squares: Tensor, size: int, assembly: float, factors: float = 
     if not len(values):
         return values, values
     eps = torch.finfo(torch.float64).eps
-    shift = C * size**0.5 * eps * (values[0] ** 2).clamp_min(factors)
-    rounding = C * size**0.5 * (eps + _excess(assembly)) * values[0]
+    shift = ROUNDING_MARGIN * size**0.5 * eps * (values[0] ** 2).clamp_min(factors)
+    rounding = ROUNDING_MARGIN * size**0.5 * (eps + _excess(assembly)) * values[0]
     bound = torch.minimum(shift.sqrt(), shift / values.clamp_min(torch.finfo(torch.float64).tiny))
     return values, bound + rounding
 

@@ -24,21 +24,12 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
+from skipscope.spectrum.accuracy import Accuracy, default_tolerance
 from skipscope.spectrum.assembly import Assembled, assembled
-from skipscope.spectrum.krylov import (
-    DENSE_BYTES,
-    Ground,
-    Krylov,
-    Plan,
-    check_adjoint,
-    check_finite,
-    check_options,
-    default_tolerance,
-    fixed_signs,
-    iterate,
-    orthonormalise,
-    plan,
-)
+from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
+from skipscope.spectrum.krylov import Krylov, iterate
+from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
+from skipscope.spectrum.plan import DENSE_BYTES, Costs, Route, costs
 from skipscope.spectrum.scale import fresh_products, upper
 
 Which = Literal["largest", "smallest", "magnitude"]
@@ -79,36 +70,38 @@ def eigs(
     max_products: int | None = None,
     block: int | None = None,
     seed: int = 0,
-    route: Literal["dense", "iterative"] | None = None,
+    route: Route = "auto",
 ) -> Eigs:
     """The k largest, smallest (most negative) or largest in magnitude of the eigenvalues, with their vectors.
 
     `tol` bounds the residuals, relative to the largest magnitude; eps^(2/3) unless given. `max_products` bounds the
     products of each sample (100 times the basis size unless given); what has not converged by then is returned with
     `converged` False. `block` is the number of vectors in a product. The route is the cheaper of the two
-    (`krylov.plan`).
+    (`plan.costs`).
     """
     _check_square(H)
+    route = named_route(route)
     check_options(H, k, which, ("largest", "smallest", "magnitude"), tol, block, max_products, route)
     batch, _, n = H.shape
-    sizes = plan(H.shape, k, block, decomposition=9.0 * n**3, sides=1)
+    sizes = costs(H.shape, k, block, decomposition=9.0 * n**3, sides=1)
     tolerance = default_tolerance(H.dtype) if tol is None else tol
-    route = route or sizes.route()
+    if route == "auto":
+        route = sizes.route(H.device)
     iterations, products = [0] * batch, [n] * batch
     if route == "dense":
-        values, vectors, ground = _dense(H, k, which, sizes)
-        image = _images(H, vectors, ground)  # B, n, k
+        values, vectors, accuracy = _dense(H, k, which, sizes)
+        image = _images(H, vectors, accuracy)  # B, n, k
     else:
         krylov = Lanczos(H, which, sizes.block, seed)
         _, _, vectors = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
-        ground, iterations, products = krylov.ground, krylov.iterations, krylov.products
-        image = _images(H, vectors, ground)
+        accuracy, iterations, products = krylov.accuracy, krylov.iterations, krylov.products
+        image = _images(H, vectors, accuracy)
         values = (vectors.double() * image).sum(1)  # the Rayleigh quotient
     vectors = vectors.double()
     residuals = torch.linalg.vector_norm(image - values[:, None] * vectors, dim=1)  # B, k
     order = _order(values, which)
     vectors = vectors.gather(2, order[:, None].expand(vectors.shape))
-    values, residuals, converged = ground.stated(
+    values, residuals, converged = accuracy.stated(
         values.gather(1, order), residuals.gather(1, order), tolerance, H.dtype
     )
     return Eigs(
@@ -130,7 +123,7 @@ def inertia(H: Operator, tol: float | None = None) -> Inertia:
     """
     _check_square(H)
     _, _, n = H.shape
-    sizes = plan(H.shape, 1, None, decomposition=9.0 * n**3, sides=1)
+    sizes = costs(H.shape, 1, None, decomposition=9.0 * n**3, sides=1)
     if sizes.dense_bytes > DENSE_BYTES:
         raise InputError(
             f"inertia of {H.name} of shape {H.shape} needs the matrix itself: {sizes.dense_bytes / 2**30:.1f} GiB a "
@@ -180,21 +173,21 @@ def _order(values: Tensor, which: Which) -> Tensor:
     return key.argsort(dim=1, descending=which != "smallest", stable=True)
 
 
-def _dense(H: Operator, k: int, which: Which, sizes: Plan) -> tuple[Tensor, Tensor, Ground]:
+def _dense(H: Operator, k: int, which: Which, sizes: Costs) -> tuple[Tensor, Tensor, Accuracy]:
     """Values in their unit and vectors, from the matrices in float64."""
-    parts, grounds = [], []
+    parts, accuracies = [], []
     for matrix, known in _matrices(H, sizes):
         values, vectors = torch.linalg.eigh(matrix)
         order = _order(values, which)[:, :k]
         chosen = vectors.gather(2, order[:, None].expand(-1, vectors.shape[1], -1))
         parts.append((values.gather(1, order), chosen))
         scale = values.abs().amax(1)
-        grounds.append(Ground(known.exponent, scale, known.hidden, torch.ones_like(scale, dtype=torch.bool)))
+        accuracies.append(Accuracy(known.exponent, scale, known.hidden, torch.ones_like(scale, dtype=torch.bool)))
     values, vectors = (torch.cat(column) for column in zip(*parts, strict=True))
-    return values, vectors.to(H.dtype), Ground.together(grounds)
+    return values, vectors.to(H.dtype), Accuracy.together(accuracies)
 
 
-def _matrices(H: Operator, sizes: Plan) -> Iterator[tuple[Tensor, Assembled]]:
+def _matrices(H: Operator, sizes: Costs) -> Iterator[tuple[Tensor, Assembled]]:
     """The symmetric matrices in float64 and in their units, some samples at a time."""
     for samples in sizes.parts(H.shape[0]):
         known = assembled(H, samples)
@@ -203,8 +196,8 @@ def _matrices(H: Operator, sizes: Plan) -> Iterator[tuple[Tensor, Assembled]]:
         yield (matrix + matrix.mT) / 2, known
 
 
-def _images(H: Operator, vectors: Tensor, ground: Ground) -> Tensor:
-    image = fresh_products(H.matmat, vectors, ground.exponent)
+def _images(H: Operator, vectors: Tensor, accuracy: Accuracy) -> Tensor:
+    image = fresh_products(H.matmat, vectors, accuracy.exponent)
     check_finite(image, H, range(H.shape[0]))
     return image
 

@@ -24,7 +24,7 @@ from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Flow
-from skipscope.trace.modules import Calls
+from skipscope.trace.module_calls import Calls
 
 SUMS = frozenset(("add", "sub", "rsub"))
 

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Flow
-from skipscope.trace.modules import Calls
+from skipscope.trace.module_calls import Calls
 from skipscope.trace.naming import name_units, parameters_read
 from skipscope.trace.piece import Piece
 from skipscope.trace.program import Program

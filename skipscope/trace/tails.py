@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Flow
-from skipscope.trace.modules import Calls
+from skipscope.trace.module_calls import Calls
 from skipscope.trace.rule import Region
 
 Run = list[fx.Node]

@@ -162,16 +162,16 @@ class Form(nn.Module):
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("route", [None, "law"])
-def test_sums_of_every_form_have_the_values_of_their_matrix(name: str, route: str | None) -> None:
+def test_sums_of_every_form_have_the_values_of_their_matrix(name: str) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(Form(FORMS[name])).double(), torch.randn(3, 12, dtype=torch.float64)
     trunk = ss.trace(model, x)
     (unit,) = trunk.units
     J = unit.jacobian(x)
     expected = torch.linalg.svdvals(J.dense().cpu())
-    found = ss.singular_values(J, route=route)
-    assert ((found.values - expected).abs() <= found.bound + 1e-14).all(), found
+    for route in ("auto", "law"):
+        found = ss.singular_values(J, route=route)
+        assert ((found.values - expected).abs() <= found.bound + 1e-14).all(), (route, found)
     law = law_or_reason(unit, trunk.at(x))
     assert isinstance(law, Law)
     assert (law.zeros_at_least.cpu() <= (expected <= ROUNDING).sum(1)).all()

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
-from skipscope.spectrum.golub_kahan import SVD, svd
-from skipscope.spectrum.krylov import default_tolerance
+from skipscope.spectrum.accuracy import default_tolerance
+from skipscope.spectrum.truncated_svd import SVD, svd
 from tests.spectrum.operators import SINGULAR, from_values, principal_sines, random
 
 DTYPES = [torch.float32, torch.float64]

@@ -1,0 +1,220 @@
+"""The largest (or smallest) singular triplets of a batch of operators.
+
+dense      the matrices are assembled in float64 and decomposed; all values are known
+iterative  block Golub-Kahan iteration (`golub_kahan`), from products alone
+
+A triplet's residual is max(|A v - s u|, |A^T u - s v|), from fresh products. It is the norm of the smallest change
+of A for which (u, s, v) is an exact triplet (Parrott 1978), so that some singular value lies within it of s (Weyl).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from skipscope.linear.operator import Operator
+from skipscope.numerics import random_numbers, signs
+from skipscope.spectrum.accuracy import Accuracy, default_tolerance
+from skipscope.spectrum.assembly import assembled
+from skipscope.spectrum.checks import check_finite, check_options, named_route
+from skipscope.spectrum.decompositions import thin_svd
+from skipscope.spectrum.golub_kahan import GolubKahan
+from skipscope.spectrum.krylov import iterate
+from skipscope.spectrum.orthonormal import fixed_signs
+from skipscope.spectrum.plan import DENSE_SIDE, Costs, Route, check_fits, costs
+from skipscope.spectrum.scale import fresh_products, scaled
+
+Which = Literal["largest", "smallest"]
+STEPS = {"largest": 14, "smallest": 40}  # of a cycle: small values need polynomials of a high degree
+PROBES = 32  # random signs for what the triplets leave of |A|_F^2
+
+
+@dataclass(frozen=True)
+class SVD:
+    """k singular triplets of every sample, A v = s u and A^T u = s v to their residuals.
+
+    Values come with the wanted end first. The entry of v that is largest in magnitude is positive. A value counts as
+    zero within max(m, n) eps s_1, eps that of the arithmetic behind the products, or within its residual where that is
+    larger.
+    """
+
+    U: Tensor  # B, m, k
+    S: Tensor  # B, k
+    V: Tensor  # B, n, k
+    residuals: Tensor  # B, k: max(|A v - s u|, |A^T u - s v|)
+    converged: Tensor  # B, k: the residual is at most the tolerance times the largest value, and the values were tried
+    iterations: Tensor  # B: steps of a block
+    products: Tensor  # B: vectors multiplied by A or A^T
+    route: str  # "dense" or "iterative"
+    which: str  # "largest" or "smallest"
+    counted: Tensor  # B: how many of the k values, from the largest on, can be told from zero
+    rank: Tensor  # B: numerical rank, as float64; NaN where the k values do not tell it
+    all_values: Tensor | None  # B, min(m, n): every singular value in float64, descending; None by the iterative route
+    square_norm: Tensor | None  # B: |A|_F^2, the sum of the squares of all entries; None by the iterative route
+
+    def count_above(self, share: float) -> Tensor:
+        """(B,) in float64: how many singular values are above this share of the largest; NaN where there may be more
+        than the k that are known."""
+        if self.all_values is not None:
+            return (share * self.all_values[:, :1] < self.all_values).sum(1).double()
+        if self.which == "smallest":
+            return torch.full_like(self.rank, torch.nan)
+        above = (share * self.S[:, :1] < self.S).sum(1)
+        whole = self.S.shape[1] == min(self.U.shape[1], self.V.shape[1])
+        return torch.where((above < self.S.shape[1]) | whole, above.double(), torch.nan)
+
+
+def svd(
+    A: Operator,
+    k: int = 10,
+    *,
+    which: Which = "largest",
+    tol: float | None = None,
+    max_products: int | None = None,
+    block: int | None = None,
+    seed: int = 0,
+    route: Route = "auto",
+    with_rank: bool = False,
+) -> SVD:
+    """The k largest or smallest singular triplets.
+
+    tol: bounds the residuals, relative to the largest singular value; eps^(2/3) unless given. max_products: bounds
+    the products of each sample (100 times the basis size unless given); what has not converged by then is returned with
+    `converged` False. block: the number of vectors in a product.
+
+    route: "auto" takes the cheaper of "dense" and "iterative" (`plan.costs`). It prefers the dense one, wherever that
+    fits, for the smallest values: seen from products alone they converge slowly, and one that has not converged is too
+    large. with_rank: it prefers the dense one up to min(m, n) = 1024 as well, so that the rank and the number of values
+    above a share of the largest are known.
+
+    A value at zero has no left vector in the range of A: the iterative route then returns the value and v with a
+    residual that says that u is not one.
+    """
+    route = named_route(route)
+    check_options(A, k, which, ("largest", "smallest"), tol, block, max_products, route)
+    _, m, n = A.shape
+    small, large = min(m, n), max(m, n)
+    sizes = costs(
+        A.shape, k, block, decomposition=6.0 * large * small**2 + 20.0 * small**3, sides=2, steps=STEPS[which]
+    )
+    tolerance = default_tolerance(A.dtype) if tol is None else tol
+    if route == "dense":
+        check_fits(A)
+    if route == "auto":
+        route = sizes.route(A.device, prefer_dense=which == "smallest" or (with_rank and small <= DENSE_SIDE))
+    if route == "dense":
+        return _by_matrices(A, k, which, tolerance, sizes)
+    tall = A if m >= n else A.T
+    krylov = GolubKahan(tall, which, tolerance, sizes.block, seed)
+    _, U, V = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
+    U, V = (U, V) if m >= n else (V, U)
+    return _finished(A, None, U, V, which, tolerance, krylov.accuracy, krylov.iterations, krylov.products)
+
+
+def square_norm(A: Operator, found: SVD, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """|A|_F^2 of every sample (B,) and its standard error.
+
+    Exact where the matrices were assembled. Otherwise the squares of the values that were found, and an estimate of
+    what they leave, |A (I - V V^T)|_F^2, from the same random signs for all samples.
+    """
+    if found.square_norm is not None:
+        return found.square_norm, torch.zeros_like(found.square_norm)
+    vectors = signs((A.shape[2], PROBES), random_numbers("probes", seed)).to(found.V)
+    squares = A.matmat(vectors - found.V @ (found.V.mT @ vectors)).square().sum(1)  # B, PROBES
+    return found.S.square().sum(1) + squares.mean(1), squares.std(1) / PROBES**0.5
+
+
+def _by_matrices(A: Operator, k: int, which: Which, tolerance: float, sizes: Costs) -> SVD:
+    """From the matrices in float64, some samples at a time."""
+    parts, known = [], []
+    for samples in sizes.parts(A.shape[0]):
+        entries = assembled(A, samples)
+        U, S, Vt = thin_svd(entries.matrix)
+        wanted = slice(0, k) if which == "largest" else slice(S.shape[1] - k, None)
+        squares = scaled(entries.matrix.square().sum((1, 2)), 2 * entries.exponent)
+        parts.append((S, U[:, :, wanted], Vt[:, wanted].mT, squares))
+        known.append(Accuracy(entries.exponent, S[:, 0], entries.hidden, torch.ones_like(S[:, 0], dtype=torch.bool)))
+    values, U, V, squares = (torch.cat(column) for column in zip(*parts, strict=True))
+    U, V = U.to(A.dtype), V.to(A.dtype)
+    iterations, products = [0] * A.shape[0], [min(A.shape[1:])] * A.shape[0]
+    matrices = (values, squares)
+    return _finished(A, matrices, U, V, which, tolerance, Accuracy.together(known), iterations, products)
+
+
+def _finished(
+    A: Operator,
+    matrices: tuple[Tensor, Tensor] | None,
+    U: Tensor,
+    V: Tensor,
+    which: Which,
+    tolerance: float,
+    accuracy: Accuracy,
+    iterations: Sequence[int],
+    products: Sequence[int],
+) -> SVD:
+    """Rayleigh quotients where there are no values yet, order, signs, and residuals from fresh products.
+
+    matrices: all values (B, min(m, n)) in their unit and |A|_F^2 (B,), where the matrices were decomposed.
+    """
+    k, small, dtype = U.shape[2], min(A.shape[1:]), A.dtype
+    image = fresh_products(A.matmat, V, accuracy.exponent)  # B, m, k
+    back = fresh_products(A.rmatmat, U, accuracy.exponent)  # B, n, k
+    for product in (image, back):
+        check_finite(product, A, range(A.shape[0]))
+    U, V = U.double(), V.double()
+    if matrices is not None:
+        S = matrices[0][:, :k] if which == "largest" else matrices[0][:, small - k :]
+    else:
+        S = (U * image).sum(1)  # B, k
+        U, back = U * torch.where(S < 0, -1.0, 1.0)[:, None], back * torch.where(S < 0, -1.0, 1.0)[:, None]
+        S = S.abs()
+    residuals = torch.maximum(
+        torch.linalg.vector_norm(image - S[:, None] * U, dim=1), torch.linalg.vector_norm(back - S[:, None] * V, dim=1)
+    )
+    order = S.argsort(dim=1, descending=which == "largest", stable=True)
+    S, residuals = S.gather(1, order), residuals.gather(1, order)
+    U, V = (vectors.gather(2, order[:, None].expand(vectors.shape)) for vectors in (U, V))
+    orientation = fixed_signs(V)
+    S, residuals, converged = accuracy.stated(S, residuals, tolerance, dtype)
+    all_values = None if matrices is None else scaled(matrices[0], accuracy.exponent)
+    counted, rank = _counted(A, S, residuals, which, accuracy, all_values)
+    return SVD(
+        U=(U * orientation).to(dtype),
+        S=S,
+        V=(V * orientation).to(dtype),
+        residuals=residuals,
+        converged=converged,
+        iterations=torch.tensor(iterations, device="cpu"),
+        products=torch.tensor(products, device="cpu") + 2 * k,
+        route="iterative" if matrices is None else "dense",
+        which=which,
+        counted=counted,
+        rank=rank,
+        all_values=all_values,
+        square_norm=None if matrices is None else matrices[1],
+    )
+
+
+def _counted(
+    A: Operator, S: Tensor, residuals: Tensor, which: Which, accuracy: Accuracy, all_values: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """How many of the values can be told from zero, and the numerical rank, (B,) each."""
+    k, small = S.shape[1], min(A.shape[1:])
+    if all_values is not None:
+        largest = all_values[:, :1]
+    elif which == "largest":
+        largest = S[:, :1]
+    else:
+        largest = scaled(accuracy.scale, accuracy.exponent)[:, None]
+    zero = max(A.shape[1:]) * A.eps * largest  # B, 1
+    above = torch.maximum(residuals, zero) < S
+    counted = above.cumprod(1).sum(1) if which == "largest" else above.sum(1)
+    if all_values is not None:
+        return counted, (zero < all_values).sum(1).double()
+    if which == "largest":
+        return counted, torch.where((counted < k) | (k == small), counted.double(), torch.nan)
+    return counted, torch.where((counted > 0) | (k == small), (small - k + counted).double(), torch.nan)
