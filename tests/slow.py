@@ -9,8 +9,11 @@ import pytest
 
 
 def thinned(cases: Iterable[Any], fast: Container[Any]) -> list[Any]:
-    """Parameters of a test: those in `fast` run always, the others are marked slow.
+    """Parameters of a test: cases in `fast` run always, the others are marked slow. A tuple holds several arguments.
 
     `fast` holds the fewest cases that still reach every branch of what is tested.
     """
-    return [pytest.param(case, marks=[] if case in fast else [pytest.mark.slow]) for case in cases]
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=[] if case in fast else [pytest.mark.slow])
+        for case in cases
+    ]

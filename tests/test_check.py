@@ -24,6 +24,7 @@ from skipscope.models import build
 from skipscope.numerics import seed_of
 from tests.commands import run_command
 from tests.seeded import generator
+from tests.slow import thinned
 from tests.trace.families import FAMILIES
 from tests.trace.nets import CASES, mlp
 
@@ -236,7 +237,10 @@ def test_a_network_that_trains() -> None:
     assert "broken" not in str(forecast)
 
 
-@pytest.mark.parametrize(("name", "side"), [("resnet18", 32), ("alexnet", 64), ("timm vit_tiny_patch16_224", 224)])
+KNOWN = [("resnet18", 32), ("alexnet", 64), ("timm vit_tiny_patch16_224", 224)]
+
+
+@pytest.mark.parametrize(("name", "side"), thinned(KNOWN, fast=KNOWN[:2]))
 def test_known_networks_are_expected_to_train(name: str, side: int, benchmark: Any) -> None:
     torch.manual_seed(0)
     assert check(benchmark.known(name), torch.randn(4, 3, side, side)).findings == ()

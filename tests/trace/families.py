@@ -122,7 +122,12 @@ FAMILIES: dict[str, Family] = {
         torchvision("resnet18"), images(32), {"identity": 5, "projection": 3}, tails={"relu": 8}, first="layer1.0"
     ),
     "resnet50": Family(
-        torchvision("resnet50"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, first="layer1.0"
+        torchvision("resnet50"),
+        images(32),
+        {"identity": 12, "projection": 4},
+        tails={"relu": 16},
+        first="layer1.0",
+        slow=True,
     ),
     "resnext50_32x4d": Family(
         torchvision("resnext50_32x4d"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, slow=True
@@ -135,7 +140,7 @@ FAMILIES: dict[str, Family] = {
     "regnet_y_400mf": Family(
         torchvision("regnet_y_400mf"), images(32), {"identity": 12, "projection": 4}, tails={"relu": 16}, slow=True
     ),
-    "convnext_tiny": Family(torchvision("convnext_tiny"), images(32), {"identity": 18}, tails={"": 18}),
+    "convnext_tiny": Family(torchvision("convnext_tiny"), images(32), {"identity": 18}, tails={"": 18}, slow=True),
     "vit_b_16": Family(torchvision("vit_b_16", image_size=32), images(32), {"identity": 24}, tails={"": 24}, slow=True),
     "swin_t": Family(torchvision("swin_t"), images(32), {"identity": 24}, tails={"": 24}, slow=True),
     "densenet121": Family(torchvision("densenet121"), images(32), {}, left_out={"concatenation": 58}, slow=True),
@@ -148,7 +153,12 @@ FAMILIES: dict[str, Family] = {
     "vgg16": Family(torchvision("vgg16"), images(32), {}, slow=True),
     # -- timm
     "timm resnetv2_50": Family(
-        timm("resnetv2_50"), images(32), {"identity": 12, "projection": 4}, tails={"": 16}, first="stages.0.blocks.0"
+        timm("resnetv2_50"),
+        images(32),
+        {"identity": 12, "projection": 4},
+        tails={"": 16},
+        first="stages.0.blocks.0",
+        slow=True,
     ),
     "timm seresnet18": Family(
         timm("legacy_seresnet18"), images(32), {"identity": 5, "projection": 3}, tails={"relu": 8}
@@ -156,9 +166,11 @@ FAMILIES: dict[str, Family] = {
     "timm vit_tiny": Family(
         timm("vit_tiny_patch16_224", img_size=32, depth=2), images(32), {"identity": 4}, tails={"": 4}
     ),
-    "timm mixer_s32": Family(timm("mixer_s32_224", img_size=64), images(64), {"identity": 16}, tails={"": 16}),
+    "timm mixer_s32": Family(
+        timm("mixer_s32_224", img_size=64), images(64), {"identity": 16}, tails={"": 16}, slow=True
+    ),
     # -- Hugging Face
-    "gpt2": Family(huggingface("gpt2", **GPT2), tokens(), {"identity": 4}, tails={"": 4}, first="h.0.attn"),
+    "gpt2": Family(huggingface("gpt2", **GPT2), tokens(), {"identity": 4}, tails={"": 4}, first="h.0.attn", slow=True),
     "bert": Family(
         huggingface("bert", **BERT),
         tokens(),
@@ -178,10 +190,17 @@ FAMILIES: dict[str, Family] = {
         first="layers.0",
     ),
     "gpt_neox, sequential": Family(
-        huggingface("gpt_neox", use_parallel_residual=False, **BERT), tokens(), {"identity": 4}, branches={1: 4}
+        huggingface("gpt_neox", use_parallel_residual=False, **BERT),
+        tokens(),
+        {"identity": 4},
+        branches={1: 4},
+        slow=True,
     ),
     "t5": Family(huggingface("t5", **T5), source_and_target, {"identity": 10}, tails={"": 10}, contexts=2),
     "vit": Family(
-        huggingface("vit", **VIT), lambda batch: {"pixel_values": torch.randn(batch, 3, 16, 16)}, {"identity": 4}
+        huggingface("vit", **VIT),
+        lambda batch: {"pixel_values": torch.randn(batch, 3, 16, 16)},
+        {"identity": 4},
+        slow=True,
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from tests.slow import thinned
 from tests.trace.nets import D, mlp
 
 TAILS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -38,8 +40,16 @@ class Block(nn.Module):
         return self.tail(x + self.branch(x))
 
 
-@pytest.mark.parametrize("name", list(TAILS))
-@pytest.mark.parametrize("loop", [False, True])
+BY_MODULES = ("product with a mask", "max", "absolute", "rms norm")  # a flat forward is tested with all tails
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    thinned(
+        itertools.product(TAILS, (False, True)),
+        fast=[*((name, True) for name in TAILS), *((name, False) for name in BY_MODULES)],
+    ),
+)
 def test_a_tail_by_hand(name: str, loop: bool) -> None:
     class Loop(nn.Module):
         """The same in one flat forward."""

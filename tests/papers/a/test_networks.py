@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ import skipscope as ss
 from skipscope.errors import InputError
 from skipscope.papers.a.networks import AlignmentNet, AlignmentSpec
 from tests import seeded
+from tests.slow import thinned
 
 DIGITS = (1, 8, 8)
 VARIANTS = list(itertools.product((1, 2, 3), (False, True)))
@@ -184,10 +185,15 @@ def test_the_twin_without_skips_starts_from_the_same_weights(kind: int, preactiv
 # ---- units
 
 
+@cache
+def traced(kind: int, preactivation: bool) -> tuple[AlignmentNet, ss.Trunk]:
+    net = network(kind, preactivation=preactivation)
+    return net, ss.trace(net, images())
+
+
 @pytest.mark.parametrize(("kind", "preactivation"), VARIANTS)
 def test_every_block_is_found_as_a_unit(kind: int, preactivation: bool) -> None:
-    net = network(kind, preactivation=preactivation)
-    trunk = ss.trace(net, images())
+    net, trunk = traced(kind, preactivation)
     assert [unit.name for unit in trunk.units] == list(net.blocks)
     assert len(trunk) == net.spec.blocks
     kinds = ["projection" if kind == 3 and number == 1 else "identity" for number in range(3)]
@@ -198,8 +204,7 @@ def test_every_block_is_found_as_a_unit(kind: int, preactivation: bool) -> None:
 
 @pytest.mark.parametrize(("kind", "preactivation"), VARIANTS)
 def test_the_jacobian_of_the_branch_is_masked_where_the_sum_is_not_positive(kind: int, preactivation: bool) -> None:
-    net = network(kind, preactivation=preactivation)
-    trunk, x = ss.trace(net, images()), images()
+    (net, trunk), x = traced(kind, preactivation), images()
     reference = Reference(net)
     h = net.stem(x)
     for unit, (name, block) in zip(trunk.units, net.blocks.items(), strict=True):
@@ -215,8 +220,9 @@ def test_the_jacobian_of_the_branch_is_masked_where_the_sum_is_not_positive(kind
         h = block(h)
 
 
-@pytest.mark.parametrize("preactivation", [False, True])
-@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "preactivation"), thinned(itertools.product((1, 2), (False, True)), fast=[(1, False), (2, True)])
+)
 def test_blocks_without_skips_can_be_named_as_units(kind: int, preactivation: bool) -> None:
     net = network(kind, skips=False, preactivation=preactivation)
     x = images()
