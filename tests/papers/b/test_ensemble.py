@@ -20,7 +20,9 @@ from skipscope.papers.b.networks import (
     initial_weights,
     member_weights,
     train_ensemble,
+    train_grid,
 )
+from skipscope.papers.b.networks.ensemble import precision_of
 from tests import seeded
 
 SPECS = [
@@ -184,6 +186,20 @@ def test_threads_are_left_as_they_were() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_grid_is_trained_in_one_call() -> None:
+    spec, data, rates = ShortcutSpec(6, 4, mid="relu"), samples(), [0.1, 0.2]
+    members = grid(["zero"], range(3), rates)
+    weights = member_weights(spec, members, factor=0.1, device="cpu")
+    expected = train_ensemble(spec, weights, data, [member.rate for member in members], 5, weight_norms=True)
+    found = train_grid(
+        spec, data, "zero", seeds=range(3), rates=rates, steps=5, device="cpu", factor=0.1, weight_norms=True
+    )
+    assert torch.equal(found.weights, expected.weights)
+    assert torch.equal(found.weight_norms, expected.weight_norms)
+    assert [precision_of(spec, device) for device in ("cpu", "cuda")] == ["float64", "float32"]
+    assert precision_of(ShortcutSpec(6, 4), "cuda") == "float64"
 
 
 def test_a_grid_is_every_combination() -> None:
