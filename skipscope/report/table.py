@@ -75,14 +75,27 @@ class TableOf:
     names: int = 1
 
     def __call__(self, data: xarray.Dataset) -> Table:
-        shown = [title for title in self.rows.values() if title]
-        lines = []
-        for words, here in _rows(data, self.rows) if self.rows else _places(data):
-            cells = enumerate(self.columns.values(), start=len(words))
-            lines.append([*words, *(_cell(here, cell, word=place < self.names) for place, cell in cells)])
         sizes = {f"number_of_{dimension}": size for dimension, size in data.sizes.items()}
-        about = self.about.format(**sizes, **data.attrs)
-        return Table(self.title.format(**data.attrs), [*shown, *self.columns], lines, about, self.names)
+        title, about = (text.format(**sizes, **data.attrs) for text in (self.title, self.about))
+        return table_of(data, title, self.columns, about, rows=self.rows, names=self.names)
+
+
+def table_of(
+    data: xarray.Dataset,
+    title: str,
+    columns: Mapping[str, Cell],
+    about: str,
+    *,
+    rows: Mapping[str, str] | None = None,
+    names: int = 1,
+) -> Table:
+    """The table that `TableOf` describes, with these words as its title and about it."""
+    rows = rows or {}
+    lines = []
+    for words, here in _rows(data, rows) if rows else _places(data):
+        cells = enumerate(columns.values(), start=len(words))
+        lines.append([*words, *(_cell(here, cell, word=place < names) for place, cell in cells)])
+    return Table(title, [*filter(None, rows.values()), *columns], lines, about, names)
 
 
 def _rows(data: xarray.Dataset, titles: Mapping[str, str]) -> Iterator[tuple[list[str], xarray.Dataset]]:

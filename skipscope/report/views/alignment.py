@@ -18,8 +18,8 @@ from skipscope.report.figures.alignment import (
     energy,
     shown_units,
 )
-from skipscope.report.style import UNSURE, converged, marked, names_of
-from skipscope.report.table import Table, mean_count, number, with_error
+from skipscope.report.style import UNSURE, names_of
+from skipscope.report.table import Cell, Table, mean_count, number, table_of, with_error
 from skipscope.report.views.leading import leading_curves
 from skipscope.report.views.view import (
     Picture,
@@ -27,8 +27,12 @@ from skipscope.report.views.view import (
     View,
     counted,
     made_by,
+    not_converged,
+    samples_of,
     spoken_of,
     titles,
+    unit_numbers,
+    with_marks,
 )
 
 if TYPE_CHECKING:
@@ -61,8 +65,8 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             if way in data and bool(data[f"coupling_{way}"].notnull().any()):
                 figures[f"{name}-{way}"] = Picture(_grid_caption(title, data, way), alignment(data, way), study)
         figures[f"{name}-coupling"] = Picture(
-            f"{title}: m of every pair of units, means over {_samples(data)}; 0 is perfect alignment, the chance level "
-            f"is {_chance(data)}. Blank where states differ in shape or a Jacobian is zero.{_stars(data)}",
+            f"{title}: m of every pair of units, means over {samples_of(data)}; 0 is perfect alignment, the chance "
+            f"level is {_chance(data)}. Blank where states differ in shape or a Jacobian is zero.{_stars(data)}",
             coupling(data),
             study,
         )
@@ -74,10 +78,6 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 # -- words
-
-
-def _samples(data: xarray.Dataset) -> str:
-    return counted(data.sizes["sample"], "sample")
 
 
 def _part(data: xarray.Dataset) -> str:
@@ -121,27 +121,23 @@ def _decay_caption(title: str, data: xarray.Dataset) -> str:
     )
     return (
         f"{title}: the inverse of the largest singular value, and the {min(SHOWN_VALUES, data.sizes['rank'])} largest "
-        f"values, against depth; means over {_samples(data)}. {line} Open markers did not converge."
+        f"values, against depth; means over {samples_of(data)}. {line} Open markers did not converge."
     )
 
 
 def _energy_caption(title: str, data: xarray.Dataset) -> str:
-    estimated = not bool(data["exact"].all())
-    how = (
-        f" Estimated from random probes, with a standard error of at most {number(float(data['energy_error'].max()))}."
-    )
-    return (
-        f"{title}: how much the leading singular values hold; {_samples(data)}.{how if estimated else ''}{_stars(data)}"
-    )
+    text = f"{title}: how much the leading singular values hold; {samples_of(data)}."
+    if not bool(data["exact"].all()):
+        error = number(float(data["energy_error"].max()))
+        text += f" Estimated from random probes, with a standard error of at most {error}."
+    return text + _stars(data)
 
 
 def _sentence(words: str, data: xarray.Dataset) -> str:
     short, fit = alignment_summary(data), depth_fit(data)
     classes, units = int(data.attrs["classes"]), counted(data.sizes["unit"], "unit")
-    unsure = [name for name in names_of(data, "unit") if not converged(data, name)]
-    text = (
-        f"{words}the Jacobians of {'the branches of ' if _part(data) == 'branch' else ''}{units}, at {_samples(data)}, "
-    )
+    of_what = "the branches of " if _part(data) == "branch" else ""
+    text = f"{words}the Jacobians of {of_what}{units}, at {samples_of(data)}, "
     if int(short["ujv_count"].sel(pairs="all")):
         at = short.sel(pairs="all")
         chance = f" ({float(at['ujv_over_chance']):.0%} of chance)" if "ujv_over_chance" in short else ""
@@ -155,7 +151,7 @@ def _sentence(words: str, data: xarray.Dataset) -> str:
     )
     if numpy.isfinite(fit.slope):
         text += f" 1/s1 against depth has slope {number(fit.slope)} with R² {number(fit.r_squared)}."
-    return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")
+    return text + not_converged(data)
 
 
 # -- tables
@@ -178,39 +174,39 @@ def _pair_table(title: str, data: xarray.Dataset) -> Table:
                     with_error(float(here[f"{way}_signed"]), float(here[f"{way}_signed_spread"])),
                 ]
             )
-    about = ABOUT_PAIRS.format(k=int(data.attrs["k"]), samples=_samples(data))
+    about = ABOUT_PAIRS.format(k=int(data.attrs["k"]), samples=samples_of(data))
     return Table(title, ["pairs", "grid", "number", "m", "chance", "of chance", "signed m"], rows, about, names=2)
 
 
 def _unit_table(title: str, data: xarray.Dataset) -> Table:
     means = data[["energy", "gap", "large", "numerical_rank", "u1v1", "k_used"]].mean("sample")
-    near = _neighbours(data)
-    rows = []
-    for place, unit in enumerate(names_of(data, "unit")):
-        here, own = means.isel(unit=place), data.isel(unit=place)
-        rows.append(
-            [
-                marked(data, unit),
-                f"{int(own['exits'])} x {int(own['entries'])}",
-                number(float(own["value"].isel(rank=0).mean())),
-                number(float(here["energy"])),
-                number(float(here["gap"])),
-                mean_count(float(here["large"])),
-                mean_count(float(here["numerical_rank"])),
-                number(float(here["u1v1"])),
-                number(near[unit]),
-                mean_count(float(here["k_used"])),
-                number(float(own["residual"].max())),
-            ]
-        )
+    shown = means.assign(
+        s1=data["value"].isel(rank=0).mean("sample"),
+        near=("unit", list(_neighbours(data).values())),
+        residual=data["residual"],
+        exits=data["exits"],
+        entries=data["entries"],
+        converged=data["converged"],
+    )
     classes = int(data.attrs["classes"])
-    columns = ["unit", "size", "s1", "energy", "gap", "> 5 %", "rank", "u1·v1", "m, neighbours", "vectors", "residual"]
+    columns: dict[str, Cell] = {
+        "size": lambda here: f"{int(here['exits'])} x {int(here['entries'])}",
+        "s1": "s1",
+        "energy": "energy",
+        "gap": "gap",
+        "> 5 %": lambda here: mean_count(float(here["large"])),
+        "rank": lambda here: mean_count(float(here["numerical_rank"])),
+        "u1·v1": "u1v1",
+        "m, neighbours": "near",
+        "vectors": lambda here: mean_count(float(here["k_used"])),
+        "residual": ("residual", "max"),
+    }
     about = (
-        ABOUT_UNITS.format(samples=_samples(data), part=_part(data), classes=classes, after=classes + 1)
+        ABOUT_UNITS.format(samples=samples_of(data), part=_part(data), classes=classes, after=classes + 1)
         + _stars(data)
         + _repeated(data)
     )
-    return Table(title, columns, rows, about, names=2)
+    return table_of(with_marks(shown), title, columns, about, rows={"unit": "unit"}, names=2)
 
 
 def _fit_table(title: str, data: xarray.Dataset) -> Table:
@@ -223,7 +219,7 @@ def _fit_table(title: str, data: xarray.Dataset) -> Table:
         row(f"from unit {PAPER_FIRST + 1} on", depth_fit(data, first=PAPER_FIRST)),
     ]
     columns = ["units", "number", "slope", "intercept", "R²", "log-log slope"]
-    return Table(title, columns, rows, ABOUT_FIT.format(samples=_samples(data)))
+    return Table(title, columns, rows, ABOUT_FIT.format(samples=samples_of(data)))
 
 
 # -- the map of the trunk
@@ -241,17 +237,12 @@ def _neighbours(data: xarray.Dataset) -> dict[str, float]:
 
 
 def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
-    network, names, classes = str(data.attrs.get("network", "")), names_of(data, "unit"), int(data.attrs["classes"])
-    part = _part(data)
-    unsure = frozenset(name for name in names if not converged(data, name))
+    part, classes = _part(data), int(data.attrs["classes"])
     columns = {
         f"largest singular value of the {part}": data["value"].isel(rank=0),
         f"share of |J|² of the {part} in {counted(classes, 'singular value')}": data["energy"],
         f"u1·v1 of the {part}": data["u1v1"],
     }
-    found = {title: list(map(float, column.mean("sample").values)) for title, column in columns.items()}
-    found["distance from alignment with the neighbours"] = list(_neighbours(data).values())
-    return [
-        UnitNumbers(network, title, dict(zip(names, values, strict=True)), unsure=unsure)
-        for title, values in found.items()
-    ]
+    found = {title: values.mean("sample") for title, values in columns.items()}
+    near = data["u1v1"].isel(sample=0).copy(data=list(_neighbours(data).values()))
+    return unit_numbers(data, {**found, "distance from alignment with the neighbours": near})

@@ -1,4 +1,4 @@
-"""Neural collapse: one row a layer, and the classifier's features."""
+"""Neural collapse: one row per layer, and the classifier's features."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import collapse
-from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
+from skipscope.report.table import Table, number, table_of
+from skipscope.report.views.view import Picture, View, alike, counted, named, spoken_of, title_of, titles, unit_numbers
 
 if TYPE_CHECKING:
     import xarray
@@ -35,39 +35,30 @@ ABOUT = (
 )
 LAST = (
     "Of the features at the classifier's entry. NC3: |W^T/|W| - M/|M||²; NC4: samples whose answer is not that of the "
+    "nearest class mean. All but the accuracy are 0 for collapsed features."
 )
-LAST += "nearest class mean. All but the accuracy are 0 for collapsed features."
 
 
 def collapse_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables = [_table(title, datasets[name]) for name, title in titles("Neural collapse by layer", datasets).items()]
     tables.append(_of_classifiers(named(datasets)))
     figures = {}
-    for group in _with_the_same_layers(datasets):
-        networks, first = named(group), next(iter(group))
-        title = titles("Neural collapse", group)[first] if len(group) == 1 else f"Collapse of {', '.join(networks)}"
-        figures[first] = Picture(DEPTH.format(title=title), collapse(networks))
-    numbers = [_numbers(data) for data in datasets.values()]
+    for group in alike({name: data for name, data in datasets.items() if data.sizes["layer"] > 1}, "layer"):
+        caption = DEPTH.format(title=title_of("Neural collapse", group, "Collapse"))
+        figures[next(iter(group))] = Picture(caption, collapse(named(group)))
+    numbers = [
+        one
+        for data in datasets.values()
+        for one in unit_numbers(data, {"NC1 at the entry": data["nc1"]}, along="layer", logarithmic=True)
+    ]
     return View(tables, figures, [_sentence(words, data) for words, data in spoken_of(datasets)], numbers)
 
 
-def _with_the_same_layers(datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, xarray.Dataset]]:
-    """They share a figure, where there are layers to compare."""
-    groups: dict[tuple[str, ...], dict[str, xarray.Dataset]] = {}
-    for name, data in datasets.items():
-        if data.sizes["layer"] > 1:
-            groups.setdefault(tuple(map(str, data["layer"].values)), {})[name] = data
-    return list(groups.values())
-
-
 def _table(title: str, data: xarray.Dataset) -> Table:
-    rows = [
-        [str(layer), *(number(float(data[key][place])) for key in COLUMNS)]
-        for place, layer in enumerate(data["layer"].values)
-    ]
     about = ABOUT.format(samples=_samples(data), classes=counted(data.sizes["label"], "class", "classes"))
     notes = str(data.attrs.get("notes", ""))
-    return Table(title, ["layer", *COLUMNS.values()], rows, f"{about} Notes: {notes}." if notes else about)
+    about += f" Notes: {notes}." if notes else ""
+    return table_of(data, title, {short: key for key, short in COLUMNS.items()}, about, rows={"layer": "layer"})
 
 
 def _of_classifiers(networks: Mapping[str, xarray.Dataset]) -> Table:
@@ -76,11 +67,6 @@ def _of_classifiers(networks: Mapping[str, xarray.Dataset]) -> Table:
         for name, data in networks.items()
     ]
     return Table("Neural collapse at the classifier", ["network", "NC1", "NC3", "NC4", "accuracy"], rows, LAST)
-
-
-def _numbers(data: xarray.Dataset) -> UnitNumbers:
-    values = {str(layer): float(value) for layer, value in zip(data["layer"].values, data["nc1"].values, strict=True)}
-    return UnitNumbers(str(data.attrs.get("network", "")), "NC1 at the entry", values, logarithmic=True)
 
 
 def _sentence(words: str, data: xarray.Dataset) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skipscope.report.figures import conditioning, gradient_ranks
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
+from skipscope.report.views.view import Picture, UnitNumbers, View, alike, counted, named, spoken_of, title_of, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -46,28 +46,15 @@ def conditioning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         there = {name: data for name, data in datasets.items() if key in data}
         tables += [table(text, there[name]) for name, text in titles(title, there).items()]
     figures = {}
-    for group in _alike(datasets):
+    drawn = {name: d for name, d in datasets.items() if "state_condition" in d or "weight_condition" in d}
+    for group in alike(drawn, "layer", "weight"):
         networks, first = named(group), next(iter(group))
-        figures[first] = Picture(FIGURE.format(title=_title("Condition numbers", group)), conditioning(networks))
+        figures[first] = Picture(FIGURE.format(title=title_of("Condition numbers", group)), conditioning(networks))
         if any("bound" in data for data in group.values()):
-            caption = RANKS.format(title=_title("Ranks of errors and gradients", group))
+            caption = RANKS.format(title=title_of("Ranks of errors and gradients", group))
             figures[f"{first}-ranks"] = Picture(caption, gradient_ranks(networks))
     numbers = [found for data in datasets.values() if (found := _numbers(data)) is not None]
     return View(tables, figures, _sentences(datasets), numbers)
-
-
-def _alike(datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, xarray.Dataset]]:
-    """Networks with the same layers and weights share a figure; without either there is nothing to draw."""
-    groups: dict[tuple[tuple[str, ...], ...], dict[str, xarray.Dataset]] = {}
-    for name, data in datasets.items():
-        if "state_condition" in data or "weight_condition" in data:
-            key = tuple(tuple(names_of(data, dim)) for dim in ("layer", "weight") if dim in data.dims)
-            groups.setdefault(key, {})[name] = data
-    return list(groups.values())
-
-
-def _title(title: str, group: Mapping[str, xarray.Dataset]) -> str:
-    return next(iter(titles(title, group).values())) if len(group) == 1 else f"{title} of {', '.join(named(group))}"
 
 
 def _cell(here: xarray.Dataset, key: str) -> str:

@@ -6,14 +6,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth
-from skipscope.report.style import UNSURE, converged, marked, names_of
-from skipscope.report.table import Table, number
-from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View, counted, spoken_of, titles
+from skipscope.report.style import UNSURE, converged, names_of
+from skipscope.report.table import Cell, Table, number, table_of
+from skipscope.report.views.view import (
+    Curve,
+    Picture,
+    UnitCurves,
+    UnitNumbers,
+    View,
+    counted,
+    not_converged,
+    spoken_of,
+    titles,
+    unit_numbers,
+    with_marks,
+)
 
 if TYPE_CHECKING:
     import xarray
 
-SHOWN = 5
+COLUMNS = 5  # singular values in the table
 ABOUT = (
     "The largest singular values, by block Golub-Kahan iteration; means over the samples. A residual is "
     "|A v - s u| and |A' u - s v| together; * marks units where not all of them converged."
@@ -37,29 +49,18 @@ def leading_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:
-    means, shown = data["value"].mean("sample"), min(SHOWN, data.sizes["rank"])
-    rows = [
-        [
-            marked(data, unit),
-            *(number(float(means.sel(unit=unit)[k])) for k in range(shown)),
-            number(float(data["residual"].sel(unit=unit).max())),
-        ]
-        for unit in names_of(data, "unit")
-    ]
-    return Table(title, ["unit", *(f"s{k + 1}" for k in range(shown)), "largest residual"], rows, ABOUT)
+    shown = data[["residual", "converged"]].assign(value=data["value"].mean("sample"))
+    columns: dict[str, Cell] = {
+        f"s{k + 1}": lambda here, k=k: number(float(here["value"][k])) for k in range(min(COLUMNS, data.sizes["rank"]))
+    }
+    columns["largest residual"] = ("residual", "max")
+    return table_of(with_marks(shown), title, columns, ABOUT, rows={"unit": "unit"})
 
 
 def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
-    network, names = str(data.attrs.get("network", "")), names_of(data, "unit")
-    unsure = frozenset(name for name in names if not converged(data, name))
     columns = {"largest singular value": data["value"].isel(rank=0)}
     columns |= {title: data[key] for key, title in MAPPED.items() if key in data}
-    return [
-        UnitNumbers(
-            network, title, dict(zip(names, map(float, column.mean("sample").values), strict=True)), unsure=unsure
-        )
-        for title, column in columns.items()
-    ]
+    return unit_numbers(data, {title: values.mean("sample") for title, values in columns.items()})
 
 
 def leading_curves(data: xarray.Dataset, title: str) -> UnitCurves:
@@ -78,7 +79,6 @@ def leading_curves(data: xarray.Dataset, title: str) -> UnitCurves:
 def _sentence(words: str, data: xarray.Dataset) -> str:
     largest = data["value"].isel(rank=0).mean("sample")
     where = names_of(data, "unit")[int(largest.values.argmax())]
-    unsure = [name for name in names_of(data, "unit") if not converged(data, name)]
     text = f"{words}the largest singular value of {counted(data.sizes['unit'], 'unit')} too large for all of them is "
     text += f"{number(float(largest.max()))}, in {where}."
-    return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")
+    return text + not_converged(data)

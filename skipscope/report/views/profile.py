@@ -1,14 +1,26 @@
-"""The profile: one row a unit, curves over the units."""
+"""The profile: one row per unit, curves over the units."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import profile
-from skipscope.report.table import Table, number, with_error
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, named, spoken_of, titles
+from skipscope.report.table import Cell, Table, number, table_of, with_error
+from skipscope.report.views.view import (
+    Picture,
+    UnitNumbers,
+    View,
+    alike,
+    counted,
+    named,
+    spoken_of,
+    title_of,
+    titles,
+    unit_numbers,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -31,41 +43,25 @@ MAPPED = {
 def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables = [_table(title, datasets[name]) for name, title in titles("Profile", datasets).items()]
     figures = {}
-    for group in _with_the_same_units(datasets):
-        networks = named(group)
-        title = titles("Profile", group)[next(iter(group))] if len(group) == 1 else f"Profiles of {', '.join(networks)}"
-        figures[next(iter(group))] = Picture(f"{title}: unit by unit; medians over the samples.", profile(networks))
+    for group in alike(datasets, "unit"):
+        caption = f"{title_of('Profile', group, 'Profiles')}: unit by unit; medians over the samples."
+        figures[next(iter(group))] = Picture(caption, profile(named(group)))
     sentences = [_sentence(words, data) for words, data in spoken_of(datasets)]
     return View(tables, figures, sentences, [one for data in datasets.values() for one in _numbers(data)])
 
 
-def _with_the_same_units(datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, xarray.Dataset]]:
-    """They share a figure."""
-    groups: dict[tuple[str, ...], dict[str, xarray.Dataset]] = {}
-    for name, data in datasets.items():
-        groups.setdefault(tuple(map(str, data["unit"].values)), {})[name] = data
-    return list(groups.values())
-
-
 def _table(title: str, dataset: xarray.Dataset) -> Table:
     medians = _medians(dataset)
-    columns = {key: short for key, short in COLUMNS.items() if key in dataset}
-    words = ["skip"] if "skip" in dataset.coords else []
-    rows = [
-        [
-            str(unit),
-            *(str(dataset[key].sel(unit=unit).item()) for key in words),
-            *(_cell(medians.sel(unit=unit), key) for key in columns),
-        ]
-        for unit in dataset["unit"].values
-    ]
+    words = {"skip": "skip"} if "skip" in dataset.coords else {}
+    columns: dict[str, Cell] = {**words}
+    columns |= {short: partial(_cell, key=key) for key, short in COLUMNS.items() if key in dataset}
     about = (
         "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
         "against skip, the mean square of the unit's singular values "
         f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample), and "
         f"the effective rank of all samples' h. Medians over {counted(dataset.sizes.get('sample', 1), 'sample')}."
     )
-    return Table(title, ["unit", *words, *columns.values()], rows, about, names=1 + len(words))
+    return table_of(medians, title, columns, about, rows={"unit": "unit"}, names=1 + len(words))
 
 
 def _medians(dataset: xarray.Dataset) -> xarray.Dataset:
@@ -91,16 +87,10 @@ def _sentence(words: str, dataset: xarray.Dataset) -> str:
 
 def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
     medians = _medians(dataset)
-    return [
-        UnitNumbers(
-            str(dataset.attrs.get("network", "")),
-            title,
-            {str(unit): float(medians[key].sel(unit=unit)) for unit in dataset["unit"].values},
-            logarithmic=True,
-        )
-        for key, title in MAPPED.items()
-        if key in medians and not bool(medians[key].isnull().all())
-    ]
+    columns = {
+        title: medians[key] for key, title in MAPPED.items() if key in medians and not bool(medians[key].isnull().all())
+    }
+    return unit_numbers(medians, columns, logarithmic=True)
 
 
 def _cell(here: xarray.Dataset, key: str) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth, proportions, scree
 from skipscope.report.figures.spectra import units_of
-from skipscope.report.style import SHOWN_POINTS, UNSURE, converged, marked, names_of, thinned
-from skipscope.report.table import Table, number
+from skipscope.report.style import SHOWN_POINTS, UNSURE, names_of, thinned
+from skipscope.report.table import Cell, Table, number, table_of
 from skipscope.report.views.view import (
     Curve,
     Picture,
@@ -17,8 +17,12 @@ from skipscope.report.views.view import (
     View,
     counted,
     made_by,
+    not_converged,
+    samples_of,
     spoken_of,
     titles,
+    unit_numbers,
+    with_marks,
 )
 
 if TYPE_CHECKING:
@@ -86,17 +90,7 @@ def _stars(dataset: xarray.Dataset) -> str:
 def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
     units = units_of(dataset)
     means = units[list(MAPPED)].mean("sample", skipna=False)
-    names = names_of(units, "unit")
-    unsure = frozenset(name for name in names if not converged(units, name))
-    return [
-        UnitNumbers(
-            str(dataset.attrs.get("network", "")),
-            title,
-            dict(zip(names, map(float, means[key].values), strict=True)),
-            unsure=unsure,
-        )
-        for key, title in MAPPED.items()
-    ]
+    return unit_numbers(units, {title: means[key] for key, title in MAPPED.items()})
 
 
 def _curves(dataset: xarray.Dataset) -> UnitCurves:
@@ -119,29 +113,23 @@ def _sentence(words: str, dataset: xarray.Dataset) -> str:
     means = units[list(MAPPED)].mean("sample", skipna=False)
     largest = means["largest"]
     where = str(units["unit"].values[int(largest.values.argmax())])
-    unsure = [name for name in names_of(dataset, "unit") if not converged(dataset, name)]
     text = (
         f"{words}of all singular values of {counted(units.sizes['unit'], 'unit')}, at "
-        f"{counted(dataset.sizes['sample'], 'sample')}, on average {float(means['share_near_one'].mean()):.0%} "
+        f"{samples_of(dataset)}, on average {float(means['share_near_one'].mean()):.0%} "
         "lie within 1 % of 1, "
         f"{float(means['share_above'].mean()):.0%} above and {float(means['share_zero'].mean()):.0%} are zero; the "
         f"largest of them is {number(float(largest.max()))}, in {where}."
     )
-    return text + (f" Not converged: {', '.join(unsure)}." if unsure else "")
+    return text + not_converged(dataset)
 
 
 def _table(title: str, dataset: xarray.Dataset) -> Table:
     means = dataset[list(COLUMNS)].mean("sample", skipna=False)  # a count that is not known in a sample is not known
-    rows = []
-    for unit in names_of(dataset, "unit"):
-        here, own = means.sel(unit=unit), dataset.sel(unit=unit)
-        rows.append(
-            [
-                marked(dataset, unit),
-                f"{int(own['exits'])} x {int(own['entries'])}",
-                *(number(float(here[key])) for key in COLUMNS),
-                number(float(own["bound"].max())),
-            ]
-        )
-    about = ABOUT.format(samples=counted(dataset.sizes["sample"], "sample")) + _stars(dataset)
-    return Table(title, ["unit", "size", *COLUMNS.values(), "error at most"], rows, about, names=2)
+    kept = {key: dataset[key] for key in ("exits", "entries", "bound", "converged")}
+    columns: dict[str, Cell] = {
+        "size": lambda here: f"{int(here['exits'])} x {int(here['entries'])}",
+        **{short: key for key, short in COLUMNS.items()},
+        "error at most": ("bound", "max"),
+    }
+    about = ABOUT.format(samples=samples_of(dataset)) + _stars(dataset)
+    return table_of(with_marks(means.assign(kept)), title, columns, about, rows={"unit": "unit"}, names=2)

@@ -22,6 +22,7 @@ from skipscope.report.views.view import (
     made_by,
     spoken_of,
     titles,
+    unit_numbers,
 )
 
 if TYPE_CHECKING:
@@ -82,16 +83,11 @@ def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
-    network = str(data.attrs.get("network", ""))
     medians = data["actual"].median("sample")
-    return [
-        UnitNumbers(
-            network,
-            f"growth of a perturbation, {kind}",
-            {unit: float(medians.sel(kind=kind, unit=unit)) for unit in names_of(data, "unit")},
-        )
-        for kind in names_of(data, "kind")
-    ]
+    return unit_numbers(
+        data.drop_vars("converged", errors="ignore"),  # of directions, not of growth
+        {f"growth of a perturbation, {kind}": medians.sel(kind=kind) for kind in names_of(data, "kind")},
+    )
 
 
 def _curves(data: xarray.Dataset) -> UnitCurves:

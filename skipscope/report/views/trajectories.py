@@ -10,7 +10,17 @@ import numpy
 from skipscope.report.figures import steps, straightness, trajectories
 from skipscope.report.figures.trajectories import shown_paths, stages_with_steps
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, counted, made_by, named, spoken_of, titles
+from skipscope.report.views.view import (
+    Picture,
+    View,
+    made_by,
+    named,
+    samples_of,
+    spoken_of,
+    title_of,
+    titles,
+    unit_numbers,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -21,6 +31,7 @@ COLUMNS = {
     "first_component": "first component",
     "chord_ratio": "path / distance",
 }
+LENGTH = "length of the step from the unit's entry to the next state"
 PATHS = (
     "{title}: the states of {samples}{thinning}, from a stage's first to its last, one polyline a sample{colours}. "
     "Left: a fixed random Gaussian plane, as in the paper (Li and Papyan, figures 1 to 9), which shows equally spaced "
@@ -52,17 +63,16 @@ def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         study = made_by(data)
         if "projection" in data:
             figures[f"{name}-paths"] = Picture(_caption(paths[name], data), trajectories(data), study)
-        caption = STEPS.format(title=lengths[name], samples=_samples(data))
+        caption = STEPS.format(title=lengths[name], samples=samples_of(data))
         figures[f"{name}-steps"] = Picture(caption, steps(data), study)
-        numbers.append(_numbers(data))
+        medians = data["step_norm"].median("sample")
+        numbers += unit_numbers(
+            data, {"length of the step from the unit's entry to the next state": medians}, along="step"
+        )
     several = {name: data for name, data in datasets.items() if len(_measured_stages(data)) > 1}
     if several:
-        networks = named(several)
-        first = next(iter(several))
-        title = (
-            titles("Straightness", several)[first] if len(several) == 1 else f"Straightness of {', '.join(networks)}"
-        )
-        figures[f"{first}-straightness"] = Picture(STRAIGHTNESS.format(title=title), straightness(networks))
+        caption = STRAIGHTNESS.format(title=title_of("Straightness", several))
+        figures[f"{next(iter(several))}-straightness"] = Picture(caption, straightness(named(several)))
     return View(tables, figures, [_sentence(words, data) for words, data in spoken_of(datasets)], numbers)
 
 
@@ -71,7 +81,7 @@ def _caption(title: str, data: xarray.Dataset) -> str:
     stages = stages_with_steps(data)
     return PATHS.format(
         title=title,
-        samples=_samples(data),
+        samples=samples_of(data),
         thinning=f" ({shown} of them drawn, evenly spaced)" if shown < count else "",
         colours=", coloured by class" if "label" in data.coords else "",
         shares=", ".join(f"{float(data['principal_share'].sel(stage=stage)):.1%}" for stage in stages),
@@ -90,16 +100,7 @@ def _table(title: str, data: xarray.Dataset) -> Table:
         for stage in data["stage"].values
     ]
     columns = ["stage: state", "steps", *COLUMNS.values(), "zero steps"]
-    return Table(title, columns, rows, ABOUT.format(samples=_samples(data)))
-
-
-def _numbers(data: xarray.Dataset) -> UnitNumbers:
-    medians = data["step_norm"].median("sample")
-    return UnitNumbers(
-        str(data.attrs.get("network", "")),
-        "length of the step from the unit's entry to the next state",
-        {str(step): float(value) for step, value in zip(data["step"].values, medians.values, strict=True)},
-    )
+    return Table(title, columns, rows, ABOUT.format(samples=samples_of(data)))
 
 
 def _sentence(words: str, data: xarray.Dataset) -> str:
@@ -111,7 +112,7 @@ def _sentence(words: str, data: xarray.Dataset) -> str:
     medians = {key: float(data[key].sel(stage=longest).median("sample")) for key in COLUMNS}
     where = f" of stage {longest}" if data.sizes["stage"] > 1 else ""
     return (
-        f"{words}the paths of {_samples(data)} through the {count} steps{where} have a line shape score of "
+        f"{words}the paths of {samples_of(data)} through the {count} steps{where} have a line shape score of "
         f"{number(medians['line_shape'])} (1 is straight, a random walk has about {number(count**0.5)}), "
         f"their steps vary by {medians['step_variation']:.0%}, and the first principal component holds "
         f"{medians['first_component']:.1%} of the states' variance (medians)."
@@ -135,7 +136,3 @@ def _quartiles(values: xarray.DataArray) -> str:
         return number(float(numpy.median(there)))
     low, middle, high = numpy.quantile(there, [0.25, 0.5, 0.75])
     return f"{number(float(middle))} [{number(float(low))}, {number(float(high))}]"
-
-
-def _samples(data: xarray.Dataset) -> str:
-    return counted(data.sizes["sample"], "sample")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skipscope.report.table import Table, number
+from skipscope.report.table import Cell, table_of
 from skipscope.report.views.view import View, titles
 
 if TYPE_CHECKING:
@@ -17,21 +17,20 @@ ABOUT = (
 )
 
 
+COLUMNS: dict[str, Cell] = {
+    "passed": lambda here: "yes" if bool(here["passed"]) else "NO",
+    "seen": "seen",
+    "slope of r0": "slope_zeroth",
+    "slope of r1": "slope_first",
+    "adjoint error": "adjoint_error",
+}
+
+
 def verification_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    tables = []
-    for name, title in titles("Tests of the linearisation", datasets).items():
-        data = datasets[name]
-        rows = [
-            [
-                str(unit),
-                "yes" if bool(data["passed"].sel(unit=unit)) else "NO",
-                str(data["seen"].sel(unit=unit).item()),
-                *(number(float(data[key].sel(unit=unit))) for key in ("slope_zeroth", "slope_first", "adjoint_error")),
-            ]
-            for unit in data["unit"].values
-        ]
-        columns = ["unit", "passed", "seen", "slope of r0", "slope of r1", "adjoint error"]
-        tables.append(Table(title, columns, rows, ABOUT, names=3))
+    tables = [
+        table_of(datasets[name], title, COLUMNS, ABOUT, rows={"unit": "unit"}, names=3)
+        for name, title in titles("Tests of the linearisation", datasets).items()
+    ]
     total = sum(data.sizes["unit"] for data in datasets.values())
     wrong = sum(int((data["passed"] == 0).sum()) for data in datasets.values())
     if wrong:

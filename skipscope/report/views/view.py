@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from skipscope.report.style import converged, marked, names_of
 from skipscope.report.table import Table
 
 if TYPE_CHECKING:
@@ -90,6 +91,46 @@ def view_of_parts(
     return View([show(parts[part]) for part, show in tables.items() if part in parts], figures, sentences(parts))
 
 
+def unit_numbers(
+    data: xarray.Dataset, columns: Mapping[str, xarray.DataArray], *, along: str = "unit", logarithmic: bool = False
+) -> list[UnitNumbers]:
+    """For the map of the trunk: by title, one number per unit; along: the dimension that has the units' names."""
+    names = names_of(data, along)
+    unsure = frozenset(name for name in names if not converged(data, name, along))
+    network = str(data.attrs.get("network", ""))
+    return [
+        UnitNumbers(network, title, dict(zip(names, map(float, values.values), strict=True)), logarithmic, unsure)
+        for title, values in columns.items()
+    ]
+
+
+def with_marks(data: xarray.Dataset) -> xarray.Dataset:
+    """The dataset with a star behind the names of units that did not converge."""
+    return data.assign_coords(unit=("unit", [marked(data, name) for name in names_of(data, "unit")]))
+
+
+def not_converged(data: xarray.Dataset) -> str:
+    """A sentence about them, where there are any."""
+    names = [name for name in names_of(data, "unit") if not converged(data, name)]
+    return f" Not converged: {', '.join(names)}." if names else ""
+
+
+def alike(datasets: Mapping[str, xarray.Dataset], *dimensions: str) -> list[dict[str, xarray.Dataset]]:
+    """Datasets whose members of these dimensions have the same names: they can share a figure."""
+    groups: dict[tuple[tuple[str, ...], ...], dict[str, xarray.Dataset]] = {}
+    for name, data in datasets.items():
+        key = tuple(tuple(names_of(data, dimension)) for dimension in dimensions if dimension in data.dims)
+        groups.setdefault(key, {})[name] = data
+    return list(groups.values())
+
+
+def title_of(title: str, group: Mapping[str, xarray.Dataset], several: str = "") -> str:
+    """Of a figure of one or several networks; several: what it is called if there are several."""
+    if len(group) == 1:
+        return next(iter(titles(title, group).values()))
+    return f"{several or title} of {', '.join(named(group))}"
+
+
 def network_of(dataset: xarray.Dataset) -> str:
     """What a dataset was measured on."""
     return str(dataset.attrs.get("network", "the model"))
@@ -131,6 +172,10 @@ def spoken_of(datasets: Mapping[str, xarray.Dataset]) -> list[tuple[str, xarray.
 
 def counted(count: int, one: str, several: str = "") -> str:
     return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def samples_of(dataset: xarray.Dataset) -> str:
+    return counted(dataset.sizes["sample"], "sample")
 
 
 def made_by(dataset: xarray.Dataset) -> tuple[str, ...]:

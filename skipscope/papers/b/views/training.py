@@ -184,22 +184,34 @@ def _best(curves: Mapping[str, Parts]) -> list[str]:
 # -- tables
 
 
+def _by_depth(
+    title: str, curves: Mapping[str, Parts], cells: Mapping[str, Callable[[xarray.Dataset], str]], about: str, what: str
+) -> Table:
+    """One row per network and depth; cells: by the titles of their columns. what: the title of the first column."""
+    rows = [
+        [name, str(part.attrs["depth"]), *(cell(part) for cell in cells.values())]
+        for name, parts in curves.items()
+        for part in parts
+    ]
+    return Table(title, [what, "depth", *cells], rows, about)
+
+
+def _over_seeds(values: numpy.ndarray) -> str:
+    return with_error(float(values.mean()), spread(values))
+
+
+def _best_rate(part: xarray.Dataset) -> str:
+    best = "all alike" if part.attrs["flat"] else f"{part.attrs['best_rate']:g}"
+    return best + (" (edge)" if part.attrs["on_edge"] else "")
+
+
 def _rates(title: str, curves: Mapping[str, Parts], *, excess: bool) -> Table:
-    rows = []
-    for name, parts in curves.items():
-        for part in parts:
-            logs, losses, rates = log_losses(part, excess=excess), part["loss"].values, part["rate"].values
-            best = "all alike" if part.attrs["flat"] else f"{part.attrs['best_rate']:g}"
-            rows.append(
-                [
-                    name,
-                    str(part.attrs["depth"]),
-                    with_error(float(logs.mean()), spread(logs)),
-                    best + (" (edge)" if part.attrs["on_edge"] else ""),
-                    f"{rates.min():g} to {rates.max():g}",
-                    f"{int((~numpy.isfinite(losses)).sum())} of {losses.size}",
-                ]
-            )
+    cells = {
+        "log10 loss": lambda part: _over_seeds(log_losses(part, excess=excess)),
+        "best rate": _best_rate,
+        "learning rates": lambda part: f"{float(part['rate'].min()):g} to {float(part['rate'].max()):g}",
+        "diverged": lambda part: f"{int((~numpy.isfinite(part['loss'])).sum())} of {part['loss'].size}",
+    }
     some = next(iter(curves.values()))[0]
     what = "the final loss minus the lowest one of a linear map" if excess else "the final loss"
     about = (
@@ -207,51 +219,37 @@ def _rates(title: str, curves: Mapping[str, Parts], *, excess: bool) -> Table:
         f"{counted(some.sizes['seed'], 'seed')}, at the learning rate whose mean is the lowest. Diverged: of all seeds "
         f"and learning rates. {some.attrs['precision']}."
     )
-    columns = ["network", "depth", "log10 loss", "best rate", "learning rates", "diverged"]
-    return Table(title, columns, rows, about)
+    return _by_depth(title, curves, cells, about, "network")
 
 
 def _norms(panels: Mapping[str, Parts]) -> Table:
-    rows = []
-    for name, parts in panels.items():
-        for part in parts:
-            norms, losses = part["norm"].isel(step=-1).values, part["loss"].isel(step=-1).values
-            rows.append(
-                [
-                    name,
-                    str(part.attrs["depth"]),
-                    with_error(float(norms.mean()), spread(norms)),
-                    number(float(losses.mean())),
-                    f"{part.attrs['rate']:g}",
-                ]
-            )
+    cells = {
+        "mean |W|_F": lambda part: _over_seeds(part["norm"].isel(step=-1).values),
+        "loss": lambda part: number(float(part["loss"].isel(step=-1).mean())),
+        "learning rate": lambda part: f"{part.attrs['rate']:g}",
+    }
     about = (
         "Frobenius norm, mean over the layers, after training; mean and standard deviation over seeds. Theorem 1 says "
         "that a network can interpolate with weights that fall like the depth to the power -0.5."
     )
-    return Table("Weights after training", ["network", "depth", "mean |W|_F", "loss", "learning rate"], rows, about)
+    return _by_depth("Weights after training", panels, cells, about, "network")
 
 
 def _responses(curves: Mapping[str, Parts]) -> Table:
-    rows = []
-    for name, parts in curves.items():
-        for part in parts:
-            branch, errors = part["branch"].values, part["test_error"].values
-            cells = [with_error(float(values.mean()), spread(values)) for values in (branch, errors)]
-            rows.append([name, str(part.attrs["depth"]), *cells])
+    cells = {
+        "standard deviation": lambda part: _over_seeds(part["branch"].values),
+        "test error": lambda part: _over_seeds(part["test_error"].values),
+    }
     about = (
         "Trained pre-activation ResNets: standard deviation of a branch's output on test images, mean over the units."
     )
-    return Table("Responses of branches", ["data", "depth", "standard deviation", "test error"], rows, about)
+    return _by_depth("Responses of branches", curves, cells, about, "data")
 
 
 def _errors(curves: Mapping[str, Parts]) -> Table:
-    rows = []
-    for name, parts in curves.items():
-        for part in parts:
-            errors = part["error"].values
-            rows.append(
-                [name, str(part.attrs["depth"]), with_error(float(errors.mean()), spread(errors)), str(len(errors))]
-            )
+    cells = {
+        "test error": lambda part: _over_seeds(part["error"].values),
+        "networks": lambda part: str(part["error"].size),
+    }
     about = "Networks of one depth have equal numbers of weights. Mean and standard deviation over networks."
-    return Table("Shortcut depth and test error", ["network", "depth", "test error", "networks"], rows, about)
+    return _by_depth("Shortcut depth and test error", curves, cells, about, "network")

@@ -11,7 +11,7 @@ import numpy
 
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
 from skipscope.report.style import names_of
-from skipscope.report.table import Table, number, with_error
+from skipscope.report.table import Cell, Table, table_of, with_error
 from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
 
 if TYPE_CHECKING:
@@ -88,15 +88,16 @@ def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     for name, data in datasets.items():
         caption = GENERALISATION.format(data=data.attrs["data"])
         figures[name] = Picture(caption, generalisation(data, FITTED), made_by(data))
-        rows = []
-        for case in range(data.sizes["case"]):
-            here = data.isel(case=case)
-            train, test = float(here["train_accuracy"]), float(here["test_accuracy"])
-            cells = [f"{100 * value:.2f} %" for value in (train, test, test - train)]
-            rows.append([str(here["model"].item()), str(here["seed"].item()), number(float(here["condition"])), *cells])
-        columns = ["model", "seed", "log10 cond", "train", "test", "test - train"]
+        columns: dict[str, Cell] = {
+            "model": "model",
+            "seed": lambda here: str(here["seed"].item()),
+            "log10 cond": "condition",
+            "train": lambda here: f"{100 * float(here['train_accuracy']):.2f} %",
+            "test": lambda here: f"{100 * float(here['test_accuracy']):.2f} %",
+            "test - train": lambda here: f"{100 * float(here['test_accuracy'] - here['train_accuracy']):.2f} %",
+        }
         about = f"log10 cond: of hidden states, median over layers. Only those with {FITTED:.0%} in training count."
-        tables.append(Table("Conditioning and generalisation", columns, rows, about))
+        tables.append(table_of(data, "Conditioning and generalisation", columns, about))
     return View(tables, figures)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.papers.d.figures.scaling import plateau
-from skipscope.report.table import Table, mean_count, number
+from skipscope.report.table import Cell, Table, mean_count, table_of
 from skipscope.report.views.view import Picture, View, counted, made_by, titles
 
 if TYPE_CHECKING:
@@ -40,12 +40,10 @@ def scaling_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 def _table(title: str, data: xarray.Dataset) -> Table:
     means = data[[*COUNTS, "correlation"]].mean("sample")
-    rows = []
-    for unit in data["unit"].values:
-        for alpha in data["alpha"].values:
-            here = means.sel(unit=unit, alpha=alpha)
-            counts = [mean_count(float(here[key])) for key in COUNTS]
-            rows.append([str(unit), f"{float(alpha):g}", *counts, number(float(here["correlation"]))])
+    columns: dict[str, Cell] = {
+        title: lambda here, key=key: mean_count(float(here[key])) for key, title in COUNTS.items()
+    }
+    columns["correlation"] = "correlation"
     generic = data["generic"] == 1
     equal = generic & (data["counted"] == data["proved"])
     about = ABOUT.format(
@@ -53,4 +51,4 @@ def _table(title: str, data: xarray.Dataset) -> Table:
         generic=counted(int(generic.sum()), "spectrum", "spectra"),
         equal=int(equal.sum()),
     )
-    return Table(title, ["unit", "alpha", *COUNTS.values(), "correlation"], rows, about)
+    return table_of(means, title, columns, about, rows={"unit": "unit", "alpha": "alpha"})
