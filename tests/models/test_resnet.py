@@ -44,6 +44,7 @@ PAIRWISE = [
     ("basic", False, "pad", 1),
     ("basic", False, "projection", 2),
     ("basic", True, "projection", 1),
+    ("basic", True, "projection", 2),  # has a convolution of its own
     ("bottleneck", False, "projection", 1),
     ("bottleneck", True, "pad", 2),
 ]

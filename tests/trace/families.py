@@ -170,7 +170,7 @@ FAMILIES: dict[str, Family] = {
         timm("mixer_s32_224", img_size=64), images(64), {"identity": 16}, tails={"": 16}, slow=True
     ),
     # -- Hugging Face
-    "gpt2": Family(huggingface("gpt2", **GPT2), tokens(), {"identity": 4}, tails={"": 4}, first="h.0.attn", slow=True),
+    "gpt2": Family(huggingface("gpt2", **GPT2), tokens(), {"identity": 4}, tails={"": 4}, first="h.0.attn"),
     "bert": Family(
         huggingface("bert", **BERT),
         tokens(),
@@ -179,7 +179,7 @@ FAMILIES: dict[str, Family] = {
         first="encoder.layer.0.attention",
     ),
     "llama": Family(
-        huggingface("llama", **LLAMA), tokens(), {"identity": 4}, tails={"": 4}, first="layers.0.self_attn"
+        huggingface("llama", **LLAMA), tokens(), {"identity": 4}, tails={"": 4}, first="layers.0.self_attn", slow=True
     ),
     "gpt_neox, parallel": Family(
         huggingface("gpt_neox", use_parallel_residual=True, **BERT),
