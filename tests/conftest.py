@@ -32,15 +32,19 @@ TOGETHER = {
     "tests/linear/test_jacobian.py": "small networks",
     "tests/linear/test_verify.py": "small networks",
     "tests/measure/test_every_trunk.py": "small networks",
+    "tests/measure/test_profile.py": "small networks",
+    "tests/measure/test_stability.py": "small networks",
+    "tests/measure/test_trajectories.py": "small networks",
+    "tests/trace/test_surgery": "small networks",
     "tests/report/test_browser.py": "demo",
     "tests/report/test_hostile.py": "demo",
     "tests/test_demo.py": "demo",
 }
 SMALL_DEMO: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
 LONGEST_FIRST = (
+    "small networks",
     "tests/test_docs.py",
     "demo",
-    "small networks",
     "paper B",
     "tests/trace/test_families.py",
     "tests/test_check.py",
@@ -51,7 +55,6 @@ LONGEST_FIRST = (
     "tests/papers/kit/test_running.py",
     "tests/report/test_page.py",
     "tests/trace/test_outer_sums.py",
-    "tests/measure/test_trajectories.py",
     "tests/trace/test_random.py",
     "tests/trace/test_held_points.py",
     "tests/linear/test_law.py",

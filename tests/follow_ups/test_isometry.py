@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.papers.c.theory.residual_isometry import residual_isometry
+from tests.slow import thinned
 
 WIDTH, LENGTH, TRACED = 400, 200, 25
 
@@ -80,7 +81,7 @@ def chain() -> tuple[ss.Trunk, Chain]:
     return ss.trace(model, torch.zeros(1, WIDTH, dtype=torch.float64)), model
 
 
-@pytest.mark.parametrize("variance", [0.25, 1.0])
+@pytest.mark.parametrize("variance", thinned([0.25, 1.0], fast=[1.0]))
 def test_moments_of_a_long_linear_chain(chain: tuple[ss.Trunk, Chain], variance: float) -> None:
     """Of one draw: its second moment has a deviation of 0.8 % at c = 0.25 and of 2 % at c = 1."""
     found = moments(end_to_end(*chain, variance, LENGTH, 0))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from tests.slow import thinned
 from tests.trace.nets import CASES, D, Residual, mlp
 from tests.trace.test_cases import inputs, traced
 
@@ -27,7 +28,28 @@ def reference(function: Any, state: Tensor, axis: int) -> Tensor:
     return torch.stack(blocks)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.units])
+# One of each kind of skip, tail, context and state; tests/measure/test_every_trunk.py verifies the units of all cases.
+FEW = (
+    *(
+        "a slice as skip",
+        "residual, relu",
+        "pre-activation",
+        "post-norm encoder",
+        "cross-attention",
+        "time conditioning",
+    ),
+    *(
+        "u-net, added",
+        "pooled skip",
+        "three branches",
+        "odd sums",
+        "several tails in flat code",
+        "sequence first inside",
+    ),
+)
+
+
+@pytest.mark.parametrize("name", thinned((name for name, case in CASES.items() if case.units), fast=FEW))
 def test_every_unit_and_its_parts(name: str) -> None:
     case, (_, trunk) = CASES[name], traced(name)
     point = trunk.at(inputs(case, 2))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from tests.slow import thinned
 from tests.trace.nets import D, Residual, mlp
 
 L = 3
@@ -77,7 +78,10 @@ FORMS: dict[str, tuple[Step, Callable[[Net, int, Tensor], Tensor], str, float]] 
 }
 
 
-@pytest.mark.parametrize("form", list(FORMS))
+FEW = ("in place", "kept", "difference", "fused", "pre-norm", "relu in place", "sum", "negative skip")
+
+
+@pytest.mark.parametrize("form", thinned(FORMS, fast=FEW))
 def test_the_sum_is_found_and_the_unit_is_a_real_one(form: str) -> None:
     torch.manual_seed(0)
     step, branch, tail, sign = FORMS[form]
