@@ -349,7 +349,7 @@ def document(rows: list[Row], minutes: float) -> str:
         "|" + "---|" * len(HEADER),
         *("| " + " | ".join(row.cells()) + " |" for row in rows),
         "",
-        "## Rows that need a word",
+        "## Notes on some rows",
         "",
         *(f"- {line}" for row in rows for line in explained(row)),
         "",
