@@ -1,0 +1,138 @@
+"""Datasets that no view knows, views that fail, and reports where no paper is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import xarray
+
+import skipscope
+from skipscope.report import write_page, write_report
+from skipscope.report.views import sections_of
+from skipscope.runs import RunFolder
+from tests.commands import run_command
+from tests.report.hostile import CODE, NAMES
+from tests.report.synthetic import decision, noise_data, spectra_data, stability_data
+
+MARK = "This part of the report could not be made, because of a bug in skipscope"
+ONLY_FROM_FOLDERS = (  # without the finder of an editable installation, which knows where the papers are
+    "import sys; from importlib.machinery import *;"
+    "sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder];"
+    "from skipscope.cli import main; main()"
+)
+UNKNOWN = "No view is installed for datasets of this kind"
+
+
+def a_run(path: Path, **datasets: xarray.Dataset) -> Path:
+    with RunFolder(path, "study D") as run:
+        for name, data in datasets.items():
+            run.write_dataset(name, data)
+        run.write_claims([decision()])
+    return path
+
+
+def with_a_failing_view(path: Path) -> Path:
+    """The view of spectra needs `largest`, which is not there."""
+    return a_run(path, spectra=spectra_data().drop_vars("largest"), perturbations=stability_data())
+
+
+def unknown_data() -> xarray.Dataset:
+    values = numpy.array([[1.0, 2.0, numpy.nan], [3.0, 4.0, numpy.inf]])
+    return xarray.Dataset(
+        {"height": (("tree", "year"), values), "kind": ("tree", ["oak", "elm"])}, attrs={"measure": "forest"}
+    )
+
+
+def test_a_bug_in_a_view_marks_its_section_and_the_rest_is_written(tmp_path: Path) -> None:
+    path = with_a_failing_view(tmp_path / "run")
+    with pytest.raises(KeyError, match="largest") as raised:
+        write_report(path)
+    assert raised.value.__notes__ == ["while the report was made of data/spectra (measure 'spectra')"]
+    text = (path / "report.html").read_text(encoding="utf-8")
+    failed = text[text.index('<section id="spectra">') : text.index('<section id="stability">')]
+    assert MARK in failed
+    assert "KeyError" in failed
+    assert "<figure>" not in failed
+    assert text.count(MARK) == 1
+    assert "Growth of perturbations of a net" in text
+    assert (path / "figures" / "perturbations-growth.html").is_file()
+
+
+def test_a_bug_in_a_view_is_exit_code_70(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = with_a_failing_view(tmp_path / "run")
+    assert run_command(monkeypatch, "report", path) == 70
+    printed = capsys.readouterr().err
+    assert "largest" in printed
+    assert "data/spectra (measure 'spectra')" in printed
+    assert MARK in (path / "report.html").read_text(encoding="utf-8")
+
+
+def test_bugs_of_several_runs_are_raised_together(tmp_path: Path) -> None:
+    runs = [with_a_failing_view(tmp_path / name) for name in ("one", "two")]
+    with pytest.raises(ExceptionGroup, match="views of the report that failed"):
+        write_page(runs, tmp_path / "both.html")
+    assert (tmp_path / "both.html").read_text(encoding="utf-8").count(MARK) == 2
+
+
+def test_a_dataset_without_a_view_is_a_plain_table(tmp_path: Path) -> None:
+    (section,) = sections_of({"wood": unknown_data()})
+    (table,) = section.view.tables
+    assert section.failure is None
+    assert UNKNOWN in table.about
+    assert "measure 'forest'" in table.about
+    assert [list(row) for row in table.rows] == [
+        ["height", "tree 2 x year 3", "6", "1", "2.5", "4", "2"],
+        ["kind", "tree 2", "2", "-", "-", "-", "-"],
+    ]
+    text = write_report(a_run(tmp_path / "run", wood=unknown_data())).read_text(encoding="utf-8")
+    assert '<section id="forest">' in text
+    assert UNKNOWN in text
+    assert "data/wood.nc" in text
+
+
+def test_a_measure_from_anybody_is_text(tmp_path: Path) -> None:
+    data = unknown_data().assign_attrs(measure=NAMES[2])
+    text = write_report(a_run(tmp_path / "run", wood=data)).read_text(encoding="utf-8")
+    assert UNKNOWN in text
+    assert f"<script>{CODE}" not in text
+
+
+def test_pieces_of_other_datasets_are_not_shown() -> None:
+    piece = unknown_data().drop_attrs().assign_attrs(part="piece")
+    assert sections_of({"piece": piece}) == []
+    assert len(sections_of({"joined": unknown_data().assign_attrs(part="piece")})) == 1
+
+
+def test_a_report_without_papers_shows_claims_and_plain_tables(tmp_path: Path) -> None:
+    """The package as it is without its folder `papers`, in a process of its own."""
+    assert skipscope.__file__
+    package = Path(skipscope.__file__).parent
+    leave_out = shutil.ignore_patterns("__pycache__", "papers")
+    shutil.copytree(package, tmp_path / "packages" / "skipscope", ignore=leave_out)
+    noise = noise_data().assign_attrs(study="D.noise")
+    path = a_run(tmp_path / "run", noise=noise, spectra=spectra_data().assign_attrs(study="D.spectra"))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ONLY_FROM_FOLDERS, "report", str(path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "packages"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    text = (path / "report.html").read_text(encoding="utf-8")
+    shown = text[text.index('<section id="noise">') : text.index('<section id="made">')]
+    assert UNKNOWN in shown
+    assert "share_near_one" in shown
+    assert '<tr id="claim-D4">' in text
+    assert text.count('href="#claim-D4"') == 2  # under the scree plot and the shares, which are the core's
+    with_papers = write_report(path).read_text(encoding="utf-8")
+    assert UNKNOWN not in with_papers
