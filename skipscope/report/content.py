@@ -16,7 +16,7 @@ from skipscope.runs.decisions import Verdict
 if TYPE_CHECKING:
     import xarray
 
-NAMED = 6  # networks in the facts
+NETWORKS_IN_FACTS = 6
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "inconclusive")
 
 
@@ -61,8 +61,8 @@ def _networks(datasets: Iterable[xarray.Dataset]) -> str:
     """Large ones first, and no more than can be read."""
     order = sorted(datasets, key=lambda data: -int(data.attrs.get("large", 0)))
     names = list(dict.fromkeys(str(data.attrs["network"]) for data in order if "network" in data.attrs))
-    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "; ".join(names[:NAMED]) + more
+    more = f"; and {len(names) - NETWORKS_IN_FACTS} more" if len(names) > NETWORKS_IN_FACTS else ""
+    return "; ".join(names[:NETWORKS_IN_FACTS]) + more
 
 
 def facts(record: Mapping[str, Any], networks: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ def page(contents: Sequence[Content]) -> str:
     """The report of one run, or of several side by side, as text."""
     from markupsafe import Markup
 
-    labels = told_apart([one.path for one in contents])
+    labels = distinct_labels([one.path for one in contents])
     title = contents[0].title if len(contents) == 1 else f"skipscope: {', '.join(labels)}"
     return rendered(
         TEMPLATE,
@@ -38,7 +38,7 @@ def page(contents: Sequence[Content]) -> str:
     )
 
 
-def told_apart(paths: Sequence[Path]) -> list[str]:
+def distinct_labels(paths: Sequence[Path]) -> list[str]:
     """The last parts of the runs' paths, as many as it takes for no two to be the same."""
     whole = [path.resolve().parts for path in paths]
     for count in range(1, max(map(len, whole)) + 1):
@@ -49,7 +49,7 @@ def told_apart(paths: Sequence[Path]) -> list[str]:
 
 
 def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
-    """One row a claim, one result a run."""
+    """One row per claim, one result per run."""
     rows: dict[str, dict[str, Any]] = {}
     for place, content in enumerate(contents):
         for claim in content.claims:

@@ -20,10 +20,10 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 GREY = "#999999"
 LOGARITHMIC_FROM = 20  # largest over smallest value, from which on an axis is logarithmic
-SHOWN_POINTS = 500  # of a curve with more of them, evenly spaced; the ends are always there
-SHOWN_NAMES = 12  # tick labels of one axis, so that they do not run into each other
+POINTS_IN_CURVE = 500  # of a curve with more of them, evenly spaced; the ends are always there
+NAMES_ON_AXIS = 12  # tick labels of one axis, so that they do not run into each other
 FOREIGN = re.compile(r"<(?!/?(?:br|sub|sup|extra)>)")  # what begins a tag that is not one of ours
-UNSURE = " *"  # behind the name of what did not converge
+NOT_CONVERGED_MARK = " *"  # behind the name of what did not converge
 
 
 def by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
@@ -57,7 +57,7 @@ def converged(dataset: xarray.Dataset, name: str, dimension: str = "unit") -> bo
 
 
 def marked(dataset: xarray.Dataset, name: str, dimension: str = "unit") -> str:
-    return name if converged(dataset, name, dimension) else name + UNSURE
+    return name if converged(dataset, name, dimension) else name + NOT_CONVERGED_MARK
 
 
 def look(name: str, place: int, size: int = 6, width: float = 2) -> dict[str, Any]:
@@ -70,13 +70,13 @@ def look(name: str, place: int, size: int = 6, width: float = 2) -> dict[str, An
     }
 
 
-def thinned(count: int, shown: int = SHOWN_POINTS) -> list[int]:
+def thinned(count: int, shown: int = POINTS_IN_CURVE) -> list[int]:
     if count <= shown:
         return list(range(count))
     return [round(k * (count - 1) / (shown - 1)) for k in range(shown)]
 
 
-def named_ticks(names: Sequence[str], shown: int = SHOWN_NAMES) -> dict[str, Any]:
+def named_ticks(names: Sequence[str], shown: int = NAMES_ON_AXIS) -> dict[str, Any]:
     """Of an axis over the places 0, 1, ... of names: as many labels as can be read."""
     step = -(-len(names) // shown)
     places = list(range(0, len(names), step))

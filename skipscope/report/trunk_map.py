@@ -1,4 +1,4 @@
-"""The map of a trunk: one cell a unit, coloured by a measure that the reader picks, and what is known of each unit.
+"""The map of a trunk: one cell per unit, coloured by a measure that the reader picks, and what is known of each unit.
 
 Its data go into the page as JSON; `report.js` draws it.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) -> list[dict[str, Any]]:
-    """One entry a network of which there are numbers unit by unit, large networks first."""
+    """One entry per network of which there are numbers unit by unit, large networks first."""
     numbers: dict[str, dict[str, UnitNumbers]] = {}
     curves: dict[str, list[UnitCurves]] = {}
     for view in views:

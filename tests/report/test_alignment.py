@@ -8,7 +8,7 @@ import xarray
 
 from skipscope.errors import InputError
 from skipscope.report.figures import alignment, coupling, decay, energy
-from skipscope.report.figures.alignment import SHOWN_UNITS
+from skipscope.report.figures.alignment import UNITS_IN_GRID
 from skipscope.report.views import views
 from skipscope.report.views.alignment import alignment_view
 
@@ -84,9 +84,9 @@ def test_sixteen_units_make_a_light_figure_and_more_are_thinned() -> None:
     assert figure.data[0].z.shape == (160, 160)
     assert len(figure.to_json()) < 200_000
     many = alignment_data(units=40, k=3)
-    assert alignment(many).data[0].z.shape == (3 * SHOWN_UNITS, 3 * SHOWN_UNITS)
+    assert alignment(many).data[0].z.shape == (3 * UNITS_IN_GRID, 3 * UNITS_IN_GRID)
     caption = alignment_view({"many": many}).figures["many-ujv"].caption
-    assert f"{SHOWN_UNITS} of 40 units, evenly spaced" in caption
+    assert f"{UNITS_IN_GRID} of 40 units, evenly spaced" in caption
 
 
 @pytest.mark.parametrize(

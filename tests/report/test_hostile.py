@@ -84,7 +84,7 @@ def test_a_page_of_one_figure_has_the_policy_too(tmp_path: Path) -> None:
     assert policy_for(["a"]) != policy_for(["b"])
 
 
-def test_files_of_figures_are_inside_and_told_apart(run: Path) -> None:
+def test_files_of_figures_are_inside_and_have_names_of_their_own(run: Path) -> None:
     names = [file.name for file in (run / "figures").iterdir()]
     assert all(re.fullmatch(r"[\w.-]+", name) for name in names)
     assert file_names(["a/b", "a?b", "../..", "", "a-b"]) == {

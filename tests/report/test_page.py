@@ -12,7 +12,7 @@ import pytest
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
 from skipscope.report import write_page, write_report
-from skipscope.report.page import told_apart
+from skipscope.report.page import distinct_labels
 from skipscope.report.trunk_map import trunk_maps
 from skipscope.report.views import UnitNumbers, View
 from skipscope.runs import RunFolder
@@ -132,10 +132,10 @@ def test_a_page_is_a_file(run: Path, tmp_path: Path) -> None:
         write_page([run, run], tmp_path)
 
 
-def test_runs_are_told_apart_by_their_paths() -> None:
-    assert told_apart([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]
-    assert told_apart([Path("a/run"), Path("b/other")]) == ["run", "other"]
-    assert told_apart([Path("a"), Path("a")]) == ["a (1)", "a (2)"]
+def test_labels_of_runs_are_the_ends_of_their_paths() -> None:
+    assert distinct_labels([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]
+    assert distinct_labels([Path("a/run"), Path("b/other")]) == ["run", "other"]
+    assert distinct_labels([Path("a"), Path("a")]) == ["a (1)", "a (2)"]
 
 
 def test_a_dataset_that_is_gone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.projections import binned
-from skipscope.report.figures.stability import SHOWN_IMAGES, stage_boundaries
+from skipscope.report.figures.stability import IMAGES_DRAWN, stage_boundaries
 from skipscope.report.views import views
 from skipscope.report.views.stability import stability_view
 from tests.report.synthetic import KINDS, stability_data
@@ -42,9 +42,9 @@ def test_of_many_images_some_are_drawn_and_the_caption_says_so() -> None:
     view = stability_view({"far": data})
     picture = view.figures["far-growth"]
     caption, figure = picture.caption, picture.figure
-    assert f"{SHOWN_IMAGES} of 100, evenly spaced" in caption
+    assert f"{IMAGES_DRAWN} of 100, evenly spaced" in caption
     assert "median of 100 images" in caption
-    assert len(traces(figure, "one image")) == 2 * SHOWN_IMAGES
+    assert len(traces(figure, "one image")) == 2 * IMAGES_DRAWN
     numpy.testing.assert_allclose(traces(figure, "median")[0].y, numpy.median(data["rms"][0], axis=1))
 
 

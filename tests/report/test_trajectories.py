@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 from skipscope.report.figures import collapse, steps, straightness, trajectories
-from skipscope.report.figures.trajectories import SHOWN_PATHS, stages_with_steps
+from skipscope.report.figures.trajectories import PATHS_DRAWN, stages_with_steps
 from skipscope.report.views import sections_of
 from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.trajectories import trajectories_view
@@ -101,8 +101,8 @@ def test_ten_classes_have_ten_looks() -> None:
 def test_of_many_samples_some_are_drawn_and_the_caption_says_so() -> None:
     view = trajectories_view({"far": paths(samples=250)})
     picture = view.figures["far-paths"]
-    assert f"({SHOWN_PATHS} of them drawn, evenly spaced)" in picture.caption
-    assert sum(len(trace.x) for trace in picture.figure.data[:2]) == SHOWN_PATHS * 5
+    assert f"({PATHS_DRAWN} of them drawn, evenly spaced)" in picture.caption
+    assert sum(len(trace.x) for trace in picture.figure.data[:2]) == PATHS_DRAWN * 5
 
 
 def test_the_caption_has_the_line_shape_and_the_share_of_the_plane() -> None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import xarray
 
 WAYS = {"ujv": "|U<sub>j</sub>' J<sub>i</sub> V<sub>j</sub>|", "vju": "|V<sub>j</sub>' J<sub>i</sub> U<sub>j</sub>|"}
-SHOWN_UNITS = 18  # panels in a row of the grid
-SHOWN_VECTORS = 10  # rows and columns of a panel
-SHOWN_VALUES = 15
+UNITS_IN_GRID = 18  # panels in a row of the grid
+VECTORS_IN_PANEL = 10  # rows and columns of a panel
+VALUES_AGAINST_DEPTH = 15
 SCALE = "Cividis"
 
 
@@ -38,7 +38,7 @@ def alignment(dataset: xarray.Dataset, way: str = "ujv", sample: int = 0) -> Any
     if not 0 <= sample < dataset.sizes["sample"]:
         raise InputError(f"sample={sample}: expected a place below {dataset.sizes['sample']}")
     units = shown_units(dataset)
-    size = min(SHOWN_VECTORS, dataset.sizes["row"])
+    size = min(VECTORS_IN_PANEL, dataset.sizes["row"])
     picked = dataset[way].isel(unit=units, other=units, sample=sample, row=slice(size), column=slice(size))
     panels = abs(picked.transpose("unit", "row", "other", "column").values.astype(numpy.float32))
     largest = numpy.where(numpy.isnan(panels), 0, panels).max((1, 3), keepdims=True)
@@ -113,7 +113,7 @@ def decay(dataset: xarray.Dataset) -> Any:
     Means over the samples; open markers did not converge.
     """
     names, classes = names_of(dataset, "unit"), int(dataset.attrs["classes"])
-    values = dataset["value"].isel(rank=slice(SHOWN_VALUES)).mean("sample").transpose("rank", "unit").values
+    values = dataset["value"].isel(rank=slice(VALUES_AGAINST_DEPTH)).mean("sample").transpose("rank", "unit").values
     labels = [marked(dataset, name) for name in names]
     with numpy.errstate(divide="ignore"):
         inverse = numpy.where(values[0] > 0, 1 / values[0], numpy.nan)
@@ -194,7 +194,7 @@ def energy(dataset: xarray.Dataset) -> Any:
 
 def shown_units(dataset: xarray.Dataset) -> list[int]:
     """Places of the units in the grid: all, or evenly spaced ones."""
-    return thinned(dataset.sizes["unit"], SHOWN_UNITS)
+    return thinned(dataset.sizes["unit"], UNITS_IN_GRID)
 
 
 def _lines(count: int, size: int) -> dict[str, Any]:

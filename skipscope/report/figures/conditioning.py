@@ -17,7 +17,7 @@ SYMBOLS = {"numerically infinite": "triangle-up-open", "infinite": "triangle-up"
 
 
 def conditioning(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], *, reduction: str = "max") -> Any:
-    """Condition number against layer, one curve a network; marks on the dotted line are not finite, and say how."""
+    """Condition number against layer, one curve per network; marks on the dotted line are not finite, and say how."""
     from plotly.subplots import make_subplots
 
     named = by_network(datasets)

@@ -16,7 +16,7 @@ SIGNS = {"positive": 1, "negative": -1}
 
 
 def hessian(dataset: xarray.Dataset) -> Any:
-    """Eigenvalues of a Hessian: their sizes by rank, one marker a sign, open where not converged; and how they are
+    """Eigenvalues of a Hessian: their sizes by rank, one marker per sign, open where not converged; and how they are
     distributed, as a histogram of all of them or as the estimated density.
 
     dataset: of `ss.curvature`.

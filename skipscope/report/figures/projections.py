@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.style import COLOURS, SHOWN_POINTS, look, marked, names_of, styled
+from skipscope.report.style import COLOURS, POINTS_IN_CURVE, look, marked, names_of, styled
 
 if TYPE_CHECKING:
     import xarray
@@ -17,7 +17,7 @@ ALWAYS_SHOWN = 10  # leading singular vectors that thinning never leaves out
 
 
 def projections(dataset: xarray.Dataset) -> Any:
-    """|alpha_i| against i; one panel a projected unit, one colour a kind, singular values on a second axis.
+    """|alpha_i| against i; one panel per projected unit, one colour per kind, singular values on a second axis.
 
     Points: single samples, thinned evenly in the logarithm of i. Thick lines: root of the mean square over the samples
     and over bins of i.
@@ -69,7 +69,7 @@ def projections(dataset: xarray.Dataset) -> Any:
                 hovertemplate=f"{kind}, root mean square<br>i about %{{x:.0f}}: %{{y:.3g}}<extra></extra>",
                 **here,
             )
-        shown = _spread(length, SHOWN_POINTS)
+        shown = _spread(length, POINTS_IN_CURVE)
         figure.add_scatter(
             x=shown + 1,
             y=sigma[shown],
@@ -112,8 +112,8 @@ def _root_mean_square(values: numpy.ndarray) -> float:
 
 
 def _points(alpha: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """i, |alpha_i| and the place of the sample, about SHOWN_POINTS of them."""
-    indices = _spread(alpha.shape[1], max(2 * ALWAYS_SHOWN, SHOWN_POINTS // len(alpha)))
+    """i, |alpha_i| and the place of the sample, about POINTS_IN_CURVE of them."""
+    indices = _spread(alpha.shape[1], max(2 * ALWAYS_SHOWN, POINTS_IN_CURVE // len(alpha)))
     samples = numpy.repeat(numpy.arange(len(alpha)), len(indices))
     return numpy.tile(indices + 1, len(alpha)), alpha[:, indices].ravel(), samples
 

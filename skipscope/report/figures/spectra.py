@@ -34,7 +34,7 @@ SHARES = {
 
 
 def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logarithmic: bool = False) -> Any:
-    """Singular values in descending order, one panel a unit, one curve a sample; a star marks what did not converge.
+    """Singular values in descending order, one panel per unit, one curve per sample; a star: it did not converge.
 
     dataset: `value` with dimensions (network,) unit, sample, index; NaN after the last value. Without a choice of
     units, the middle one of each stage and the last stages.
@@ -106,7 +106,7 @@ def middle_units(dataset: xarray.Dataset) -> list[str]:
 
 
 def proportions(dataset: xarray.Dataset) -> Any:
-    """Shares of singular values above 1.01, within 1 % of 1, below, and zero; stacked, one bar a unit."""
+    """Shares of singular values above 1.01, within 1 % of 1, below, and zero; stacked, one bar per unit."""
     import plotly.graph_objects as go
 
     figure = go.Figure()

@@ -13,7 +13,7 @@ from skipscope.report.style import GREY, look, named_ticks, names_of, needs_loga
 if TYPE_CHECKING:
     import xarray
 
-SHOWN_IMAGES = 20  # of more of them, evenly spaced
+IMAGES_DRAWN = 20  # of more of them, evenly spaced
 WAYS = {"actual": "actual", "predicted": "predicted"}  # quantity: title
 
 
@@ -53,8 +53,8 @@ def stage_boundaries(dataset: xarray.Dataset) -> list[int]:
 
 
 def prediction(dataset: xarray.Dataset) -> Any:
-    """One column a kind. Above: medians of actual and predicted growth of every unit. Below: one point a unit and
-    sample, one colour a stage, beside the diagonal.
+    """One column per kind. Above: medians of actual and predicted growth of every unit. Below: one point per unit and
+    sample, one colour per stage, beside the diagonal.
     """
     from plotly.subplots import make_subplots
 
@@ -117,7 +117,7 @@ def _add_points(figure: Any, data: xarray.Dataset, panel: int) -> None:
 
 def shown_images(dataset: xarray.Dataset) -> list[int]:
     """Places of the samples that are drawn one by one: evenly spaced, as many as can be read."""
-    return thinned(dataset.sizes["sample"], SHOWN_IMAGES)
+    return thinned(dataset.sizes["sample"], IMAGES_DRAWN)
 
 
 def _set_ranges(figure: Any, dataset: xarray.Dataset) -> None:

@@ -11,12 +11,12 @@ from skipscope.report.style import COLOURS, look, names_of, styled, thinned
 if TYPE_CHECKING:
     import xarray
 
-SHOWN_PATHS = 100  # of more samples, evenly spaced
+PATHS_DRAWN = 100  # of more samples, evenly spaced
 
 
 def trajectories(dataset: xarray.Dataset) -> Any:
-    """Polylines with a marker a state, one a sample, one colour a class; one row a stage that has steps, a random plane
-    at the left and the principal plane at the right."""
+    """One polyline per sample with one marker per state, one colour per class; one row per stage that has steps, a
+    random plane at the left and the principal plane at the right."""
     from plotly.subplots import make_subplots
 
     stages, planes = stages_with_steps(dataset), names_of(dataset, "plane")
@@ -54,7 +54,7 @@ def stages_with_steps(dataset: xarray.Dataset) -> list[int]:
 
 
 def shown_paths(dataset: xarray.Dataset) -> list[int]:
-    return thinned(dataset.sizes["sample"], SHOWN_PATHS)
+    return thinned(dataset.sizes["sample"], PATHS_DRAWN)
 
 
 def _look(name: str, place: int) -> dict[str, Any]:

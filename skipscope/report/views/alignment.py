@@ -9,16 +9,16 @@ import numpy
 
 from skipscope.measure.alignment_summary import DepthFit, alignment_summary, depth_fit
 from skipscope.report.figures.alignment import (
-    SHOWN_UNITS,
-    SHOWN_VALUES,
-    SHOWN_VECTORS,
+    UNITS_IN_GRID,
+    VALUES_AGAINST_DEPTH,
+    VECTORS_IN_PANEL,
     alignment,
     coupling,
     decay,
     energy,
     shown_units,
 )
-from skipscope.report.style import UNSURE, names_of
+from skipscope.report.style import NOT_CONVERGED_MARK, names_of
 from skipscope.report.table import Cell, Table, mean_count, number, table_of, with_error
 from skipscope.report.views.leading import leading_curves
 from skipscope.report.views.view import (
@@ -26,10 +26,10 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
+    in_summary,
     made_by,
     not_converged,
     samples_of,
-    spoken_of,
     titles,
     unit_numbers,
     with_marks,
@@ -74,7 +74,7 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         figures[f"{name}-energy"] = Picture(_energy_caption(title, data), energy(data), study)
         numbers += _numbers(data)
         curves.append(leading_curves(data, f"Leading singular values of the {_part(data)}"))
-    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
+    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
 
 
 # -- words
@@ -86,7 +86,11 @@ def _part(data: xarray.Dataset) -> str:
 
 
 def _stars(data: xarray.Dataset) -> str:
-    return "" if bool(data["converged"].all()) else f"{UNSURE} marks units whose singular vectors did not all converge."
+    return (
+        ""
+        if bool(data["converged"].all())
+        else f"{NOT_CONVERGED_MARK} marks units whose singular vectors did not all converge."
+    )
 
 
 def _repeated(data: xarray.Dataset) -> str:
@@ -101,8 +105,8 @@ def _chance(data: xarray.Dataset) -> str:
 
 def _grid_caption(title: str, data: xarray.Dataset, way: str) -> str:
     product = "|U' J V|" if way == "ujv" else "|V' J U|"
-    shown, vectors = len(shown_units(data)), min(SHOWN_VECTORS, data.sizes["row"])
-    some = f" {SHOWN_UNITS} of {data.sizes['unit']} units, evenly spaced." if shown < data.sizes["unit"] else ""
+    shown, vectors = len(shown_units(data)), min(VECTORS_IN_PANEL, data.sizes["row"])
+    some = f" {UNITS_IN_GRID} of {data.sizes['unit']} units, evenly spaced." if shown < data.sizes["unit"] else ""
     few = f" The {vectors} leading ones of {data.sizes['row']}." if vectors < data.sizes["row"] else ""
     return (
         f"{title}: {product} with J of the unit of the row and the {vectors} leading singular vectors of the unit of "
@@ -119,8 +123,9 @@ def _decay_caption(title: str, data: xarray.Dataset) -> str:
         if numpy.isfinite(fit.slope)
         else f"No line: {counted(fit.units, 'unit')} are too few."
     )
+    shown = min(VALUES_AGAINST_DEPTH, data.sizes["rank"])
     return (
-        f"{title}: the inverse of the largest singular value, and the {min(SHOWN_VALUES, data.sizes['rank'])} largest "
+        f"{title}: the inverse of the largest singular value, and the {shown} largest "
         f"values, against depth; means over {samples_of(data)}. {line} Open markers did not converge."
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import collapse
 from skipscope.report.table import Table, number, table_of
-from skipscope.report.views.view import Picture, View, alike, counted, named, spoken_of, title_of, titles, unit_numbers
+from skipscope.report.views.view import Picture, View, alike, counted, in_summary, named, title_of, titles, unit_numbers
 
 if TYPE_CHECKING:
     import xarray
@@ -51,7 +51,7 @@ def collapse_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         for data in datasets.values()
         for one in unit_numbers(data, {"NC1 at the entry": data["nc1"]}, along="layer", logarithmic=True)
     ]
-    return View(tables, figures, [_sentence(words, data) for words, data in spoken_of(datasets)], numbers)
+    return View(tables, figures, [_sentence(words, data) for words, data in in_summary(datasets)], numbers)
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from skipscope.report.figures import conditioning, gradient_ranks
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, alike, counted, named, spoken_of, title_of, titles
+from skipscope.report.views.view import Picture, UnitNumbers, View, alike, counted, in_summary, named, title_of, titles
 
 if TYPE_CHECKING:
     import xarray
 
-SHORT = {"infinite": "inf", "numerically infinite": "num. inf", "overflow": "overflow"}
+STATUS_IN_TABLE = {"infinite": "inf", "numerically infinite": "num. inf", "overflow": "overflow"}
 INFINITE = "inf: a slice is zero throughout; num. inf: so large that rounding hides the smallest value."
 WEIGHTS = (
     "Largest over smallest singular value: the largest over the modes of the weight's higher-order SVD, and of the "
@@ -58,7 +58,7 @@ def conditioning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def _cell(here: xarray.Dataset, key: str) -> str:
-    return SHORT.get(str(here[f"{key}_status"].item())) or number(float(here[f"{key}_condition"]))
+    return STATUS_IN_TABLE.get(str(here[f"{key}_status"].item())) or number(float(here[f"{key}_condition"]))
 
 
 def _rank(here: xarray.Dataset, key: str) -> str:
@@ -119,7 +119,7 @@ def _numbers(data: xarray.Dataset) -> UnitNumbers | None:
 def _sentences(datasets: Mapping[str, xarray.Dataset]) -> list[str]:
     """Only where something is wrong."""
     found = []
-    for words, data in spoken_of(datasets):
+    for words, data in in_summary(datasets):
         for what, key, along in (("weights", "weight", "weight"), ("states", "state", "layer")):
             if f"{key}_condition" not in data:
                 continue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import hessian
 from skipscope.report.table import Table, number, with_error
-from skipscope.report.views.view import Picture, View, named, spoken_of, titles
+from skipscope.report.views.view import Picture, View, in_summary, named, titles
 
 if TYPE_CHECKING:
     import xarray
@@ -39,7 +39,7 @@ def curvature_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     }
     rows = [[network, *(_cell(data, key) for key in COLUMNS)] for network, data in named(datasets).items()]
     table = Table("Curvature", ["network", *COLUMNS.values()], rows, ABOUT)
-    return View([table], figures, [_sentence(*one) for one in spoken_of(datasets)])
+    return View([table], figures, [_sentence(*one) for one in in_summary(datasets)])
 
 
 def _cell(data: xarray.Dataset, key: str) -> str:

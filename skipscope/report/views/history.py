@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import training
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, named
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, named
 
 if TYPE_CHECKING:
     import xarray
@@ -30,7 +30,7 @@ def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     ]
     table = Table("Training", ["network", "epochs", "status", *COLUMNS.values(), "seconds"], rows, ABOUT, names=3)
     picture = Picture("Training, epoch by epoch.", training(by_network))
-    sentences = [_sentence(name, data) for name, data in list(by_network.items())[:SPOKEN_OF]]
+    sentences = [_sentence(name, data) for name, data in list(by_network.items())[:NETWORKS_IN_SUMMARY]]
     return View([table], {"history": picture}, sentences)
 
 

@@ -19,8 +19,8 @@ ABOUT = (
     "knows nothing of the law."
 )
 CAPTION = (
-    "Singular values that are exactly 1: counted against proved, as shares of n, one point a unit and sample. The law "
-    "says that no point lies below the diagonal, and that points right of 0 generically lie on it."
+    "Singular values that are exactly 1: counted against proved, as shares of n, one point per unit and sample. The "
+    "law says that no point lies below the diagonal, and that points right of 0 generically lie on it."
 )
 NOTHING = "The exact law predicts no singular values of 1 here: too many inner ReLUs are active, or there are none."
 COLUMNS = {
@@ -55,7 +55,7 @@ def _sentence(datasets: Mapping[str, xarray.Dataset], informative: int) -> str:
 
 
 def _summary(datasets: Mapping[str, xarray.Dataset]) -> Table:
-    """One row a network, which may be spread over several datasets."""
+    """One row per network, which may be spread over several datasets."""
     counts: dict[str, list[int]] = {}
     for data in datasets.values():
         row = counts.setdefault(network_of(data), [0, 0, 0, 0])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth
-from skipscope.report.style import UNSURE, converged, names_of
+from skipscope.report.style import NOT_CONVERGED_MARK, converged, names_of
 from skipscope.report.table import Cell, Table, number, table_of
 from skipscope.report.views.view import (
     Curve,
@@ -15,8 +15,8 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
+    in_summary,
     not_converged,
-    spoken_of,
     titles,
     unit_numbers,
     with_marks,
@@ -45,7 +45,7 @@ def leading_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         figures[f"{name}-depth"] = Picture(caption, depth(data))
         numbers += _numbers(data)
         curves.append(leading_curves(data, "Leading singular values"))
-    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
+    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:
@@ -69,7 +69,7 @@ def leading_curves(data: xarray.Dataset, title: str) -> UnitCurves:
     for unit in names_of(data, "unit"):
         rows = data["value"].sel(unit=unit).transpose("sample", "rank").values
         ranks = list(range(1, rows.shape[1] + 1))
-        mark = "" if converged(data, unit) else UNSURE
+        mark = "" if converged(data, unit) else NOT_CONVERGED_MARK
         found[unit] = [
             Curve(f"sample {sample}{mark}", ranks, row) for sample, row in zip(data["sample"].values, rows, strict=True)
         ]

@@ -15,8 +15,8 @@ from skipscope.report.views.view import (
     View,
     alike,
     counted,
+    in_summary,
     named,
-    spoken_of,
     title_of,
     titles,
     unit_numbers,
@@ -46,7 +46,7 @@ def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     for group in alike(datasets, "unit"):
         caption = f"{title_of('Profile', group, 'Profiles')}: unit by unit; medians over the samples."
         figures[next(iter(group))] = Picture(caption, profile(named(group)))
-    sentences = [_sentence(words, data) for words, data in spoken_of(datasets)]
+    sentences = [_sentence(words, data) for words, data in in_summary(datasets)]
     return View(tables, figures, sentences, [one for data in datasets.values() for one in _numbers(data)])
 
 

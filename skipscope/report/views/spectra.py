@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.report.figures import depth, proportions, scree
 from skipscope.report.figures.spectra import units_of
-from skipscope.report.style import SHOWN_POINTS, UNSURE, names_of, thinned
+from skipscope.report.style import NOT_CONVERGED_MARK, POINTS_IN_CURVE, names_of, thinned
 from skipscope.report.table import Cell, Table, number, table_of
 from skipscope.report.views.view import (
     Curve,
@@ -16,10 +16,10 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
+    in_summary,
     made_by,
     not_converged,
     samples_of,
-    spoken_of,
     titles,
     unit_numbers,
     with_marks,
@@ -53,7 +53,7 @@ MAPPED = {
     "mean": "mean singular value",
 }
 NO_ZEROS = "A logarithmic axis has no place for zeros."
-SHOWN_OF_A_UNIT = 200  # values of a curve in the map of the trunk
+POINTS_IN_MAP = 200  # values of a curve in the map of the trunk
 
 
 def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
@@ -63,8 +63,8 @@ def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         dataset = datasets[name]
         tables.append(_table(title, dataset))
         figures[f"{name}-scree"] = Picture(
-            f"{screes[name]} in descending order, one curve a sample; the grey line is 1. Long curves are drawn "
-            f"through {SHOWN_POINTS} of their values.{_stars(dataset)}",
+            f"{screes[name]} in descending order, one curve per sample; the grey line is 1. Long curves are drawn "
+            f"through {POINTS_IN_CURVE} of their values.{_stars(dataset)}",
             scree(dataset),
             made_by(dataset),
         )
@@ -80,7 +80,7 @@ def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         )
         numbers += _numbers(dataset)
         curves.append(_curves(dataset))
-    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
+    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
 
 
 def _stars(dataset: xarray.Dataset) -> str:
@@ -99,12 +99,12 @@ def _curves(dataset: xarray.Dataset) -> UnitCurves:
         found[name] = []
         for sample in range(dataset.sizes["sample"]):
             values = dataset["value"].sel(unit=name).isel(sample=sample).dropna("index").values
-            shown = thinned(len(values), SHOWN_OF_A_UNIT)
+            shown = thinned(len(values), POINTS_IN_MAP)
             sure = bool(dataset["converged"].sel(unit=name).isel(sample=sample))
-            label = f"sample {sample}" if sure else f"sample {sample}{UNSURE}"
+            label = f"sample {sample}" if sure else f"sample {sample}{NOT_CONVERGED_MARK}"
             found[name].append(Curve(label, [k + 1 for k in shown], values[shown]))
     network = str(dataset.attrs.get("network", ""))
-    about = f"Curves with more than {SHOWN_OF_A_UNIT} values are drawn through {SHOWN_OF_A_UNIT} of them. {NO_ZEROS}"
+    about = f"Curves with more than {POINTS_IN_MAP} values are drawn through {POINTS_IN_MAP} of them. {NO_ZEROS}"
     return UnitCurves(network, "Singular values", "rank", "singular value", found, about=about)
 
 

@@ -10,7 +10,7 @@ import numpy
 from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.projections import binned
 from skipscope.report.figures.stability import shown_images
-from skipscope.report.style import UNSURE, converged, names_of
+from skipscope.report.style import NOT_CONVERGED_MARK, converged, names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Curve,
@@ -19,8 +19,8 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
+    in_summary,
     made_by,
-    spoken_of,
     titles,
     unit_numbers,
 )
@@ -36,9 +36,9 @@ GROWTH = (
 )
 PREDICTION = (
     "{title}: growth across each unit beside |J d| / |d|, with the Jacobian J at the clean state. Above, medians of "
-    "{images}; below, one point a unit and image{thinning}, one colour a stage, and the diagonal, where the prediction "
-    "is exact. The paper (figure 4) shows that the linear prediction is good. Predicted / actual, median and quartiles "
-    "over all units and images: {ratios}."
+    "{images}; below, one point per unit and image{thinning}, one colour per stage, and the diagonal, where the "
+    "prediction is exact. The paper (figure 4) shows that the linear prediction is good. Predicted / actual, median "
+    "and quartiles over all units and images: {ratios}."
 )
 PROJECTIONS = (
     "{title}: |alpha_i|, the component of the perturbation's direction at a unit's entry along right singular vector i "
@@ -79,7 +79,7 @@ def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             caption += " * marks units where not all vectors converged." if unsure else ""
             figures[f"{name}-projections"] = Picture(caption, projections(data), study)
             curves.append(_curves(data))
-    return View(tables, figures, [_sentence(*one) for one in spoken_of(datasets)], numbers, curves)
+    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
 
 
 def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
@@ -129,7 +129,7 @@ def _table(title: str, data: xarray.Dataset) -> Table:
     unconverged = [unit for unit in projected if not converged(data, unit, "project")]
     rows = []
     for unit in [*units, *(unit for unit in projected if unit not in units)]:
-        row = [unit + UNSURE if unit in unconverged else unit]
+        row = [unit + NOT_CONVERGED_MARK if unit in unconverged else unit]
         for of_unit in (growth, ratio):
             row += [number(float(of_unit.sel(kind=kind, unit=unit))) if unit in units else "-" for kind in kinds]
         if share is not None:

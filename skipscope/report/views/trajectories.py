@@ -13,10 +13,10 @@ from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Picture,
     View,
+    in_summary,
     made_by,
     named,
     samples_of,
-    spoken_of,
     title_of,
     titles,
     unit_numbers,
@@ -33,7 +33,7 @@ COLUMNS = {
 }
 LENGTH = "length of the step from the unit's entry to the next state"
 PATHS = (
-    "{title}: the states of {samples}{thinning}, from a stage's first to its last, one polyline a sample{colours}. "
+    "{title}: the states of {samples}{thinning}, from a stage's first to its last, one polyline per sample{colours}. "
     "Left: a fixed random Gaussian plane, as in the paper (Li and Papyan, figures 1 to 9), which shows equally spaced "
     "points on straight lines for trained residual networks. Right: the plane of the first two principal components "
     "of all these states ({shares} of their variance). A random plane can hide curvature; the line shape score "
@@ -73,7 +73,7 @@ def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     if several:
         caption = STRAIGHTNESS.format(title=title_of("Straightness", several))
         figures[f"{next(iter(several))}-straightness"] = Picture(caption, straightness(named(several)))
-    return View(tables, figures, [_sentence(words, data) for words, data in spoken_of(datasets)], numbers)
+    return View(tables, figures, [_sentence(words, data) for words, data in in_summary(datasets)], numbers)
 
 
 def _caption(title: str, data: xarray.Dataset) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy
     import xarray
 
-SPOKEN_OF = 2  # networks of which a summary speaks one by one
+NETWORKS_IN_SUMMARY = 2  # that have sentences of their own
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class UnitNumbers:
-    """One number a unit, by which the map of a trunk can be coloured."""
+    """One number per unit, by which the map of a trunk can be coloured."""
 
     network: str
     title: str
@@ -46,7 +46,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class UnitCurves:
-    """A small figure a unit, shown when the reader picks it in the map."""
+    """One small figure per unit, shown when the reader picks it in the map."""
 
     network: str
     title: str
@@ -157,17 +157,17 @@ def titles(title: str, datasets: Mapping[str, xarray.Dataset]) -> dict[str, str]
     return {name: text if counts[text] == 1 else f"{text} ({name})" for name, text in found.items()}
 
 
-def spoken_of(datasets: Mapping[str, xarray.Dataset]) -> list[tuple[str, xarray.Dataset]]:
+def in_summary(datasets: Mapping[str, xarray.Dataset]) -> list[tuple[str, xarray.Dataset]]:
     """The datasets that the summary speaks of, each with the words that begin its sentence.
 
-    One a network, that with the most units; large networks first.
+    One per network, that with the most units; large networks first.
     """
     found: dict[str, xarray.Dataset] = {}
     for data in sorted(
         datasets.values(), key=lambda data: (-int(data.attrs.get("large", 0)), -data.sizes.get("unit", 0))
     ):
         found.setdefault(str(data.attrs.get("network", "")), data)
-    return [(f"On {network}, " if network else "", data) for network, data in list(found.items())[:SPOKEN_OF]]
+    return [(f"On {network}, " if network else "", data) for network, data in list(found.items())[:NETWORKS_IN_SUMMARY]]
 
 
 def counted(count: int, one: str, several: str = "") -> str:

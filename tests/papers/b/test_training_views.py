@@ -146,12 +146,12 @@ def check(view: View, study: str) -> None:
 def test_the_view_of_learning(learning: dict[str, xarray.Dataset]) -> None:
     view = learning_view(learning)
     check(view, "B.learning")
-    assert list(view.figures) == ["learning-linear", "learning-relu", "learning-relu-besides"]
+    assert list(view.figures) == ["learning-linear", "learning-relu", "learning-relu-unequal"]
     names = {trace.name for trace in view.figures["learning-linear"].figure.data}
     assert names == {"Xavier", "orthogonal", "1-shortcut", "2-shortcut", "3-shortcut"}
     assert {trace.name for trace in view.figures["learning-relu"].figure.data} == {"Xavier", "orthogonal", "2-shortcut"}
-    besides = {trace.name for trace in view.figures["learning-relu-besides"].figure.data}
-    assert besides == {"2-shortcut", "3-shortcut"}
+    unequal = {trace.name for trace in view.figures["learning-relu-unequal"].figure.data}
+    assert unequal == {"2-shortcut", "3-shortcut"}
     assert len(view.tables[0].rows) == 5 * 2
     assert view.sentences[0].startswith("Of linear networks of 12 layers, ")
 

@@ -281,7 +281,7 @@ def test_the_view_of_twins() -> None:
     )
 
 
-def test_cases_are_told_apart() -> None:
+def test_cases_have_titles_of_their_own() -> None:
     data, single = twins_data(), twins_data().isel(network=[1])
     assert list(by_title({"one": data})) == [CASE]
     assert list(by_title({"one": data, "two": single})) == [f"{CASE} (PlainNet; ResNet; ResNeXt)", f"{CASE} (ResNet)"]

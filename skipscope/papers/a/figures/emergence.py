@@ -1,7 +1,7 @@
 """Residual alignment along training and when one thing is changed; neural collapse along training.
 
 Means over seeds with a band of one standard deviation. Epochs are drawn at log10(1 + epoch), so that the first ones
-can be told apart and the start, epoch 0, has a place.
+are not on top of each other and the start, epoch 0, has a place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.charts import Series, axis, chart, titled_first
-from skipscope.report.figures.alignment import SHOWN_VALUES, decay, leading_values
+from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH, decay, leading_values
 from skipscope.report.style import (
     COLOURS,
     GREY,
@@ -96,7 +96,9 @@ def values_by_case(datasets: Mapping[str, xarray.Dataset]) -> Any:
     rows = -(-len(datasets) // columns)
     series: list[Series] = []
     for panel, data in enumerate(datasets.values()):
-        values = data["value"].isel(epoch=-1, rank=slice(SHOWN_VALUES)).mean("seed").transpose("rank", "unit").values
+        values = (
+            data["value"].isel(epoch=-1, rank=slice(VALUES_AGAINST_DEPTH)).mean("seed").transpose("rank", "unit").values
+        )
         series += leading_values(values, int(data.attrs["classes"]), "the first C", panel)
     below = [axis("unit" if panel + columns >= len(datasets) else "") for panel in range(len(datasets))]
     return chart(
@@ -112,7 +114,7 @@ def values_by_case(datasets: Mapping[str, xarray.Dataset]) -> Any:
 
 
 def counterfactuals(datasets: Mapping[str, xarray.Dataset], base: str = "") -> Any:
-    """Straightness and alignment after training, a row a case: a point a seed, a bar at their mean.
+    """Straightness and alignment after training, one row per case: one point per seed, a bar at their mean.
 
     base: the case that the others are compared with, whose means are dotted lines.
     """
@@ -226,7 +228,7 @@ def _place(epochs: Sequence[int] | numpy.ndarray) -> numpy.ndarray:
 
 
 def _last(data: xarray.Dataset, quantity: str) -> numpy.ndarray:
-    """One value a seed that has one."""
+    """One value per seed that has one."""
     values = data[quantity].isel(epoch=-1).values
     return values[numpy.isfinite(values)]
 

@@ -17,17 +17,17 @@ from skipscope.papers.a.figures.emergence import (
     last_values,
     values_by_case,
 )
-from skipscope.report.figures.alignment import SHOWN_VALUES
+from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH
 from skipscope.report.style import COLOURS
 from skipscope.report.table import Table, mean_count, number, with_error
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, named
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, named
 
 if TYPE_CHECKING:
     import xarray
 
 ALIGNMENT, CHANGED, COLLAPSE = ("A.alignment", "A.collapse"), ("A.counterfactuals",), ("A.collapse",)
 TRAINED_BY = ("network", "data", "epochs", "rate", "weight_decay")  # attributes in which cases differ
-TOGETHER = len(COLOURS)  # curves of one figure
+CURVES_IN_FIGURE = len(COLOURS)  # curves of one figure
 
 COLUMNS = {
     "line_shape": "LSS",
@@ -57,13 +57,13 @@ VALUES = (
 )
 CHANGES = (
     "Networks that differ from '{base}' in one thing: line shape score and m of all pairs of units over its chance "
-    "level, after training; a point a seed, a bar at their mean. The paper finds no alignment without skips, alignment "
-    "at all depths and widths, and less of it for random labels. Networks with and without skips compare with each "
-    "other, at equal rate and epochs, and not with the dotted lines, which are the means of '{base}'."
+    "level, after training; one point per seed, a bar at their mean. The paper finds no alignment without skips, "
+    "alignment at all depths and widths, and less of it for random labels. Networks with and without skips compare "
+    "with each other, at equal rate and epochs, and not with the dotted lines, which are the means of '{base}'."
 )
 NO_BASE = (
     "Networks that differ in one thing: line shape score and m of all pairs of units over its chance level, after "
-    "training; a point a seed, a bar at their mean."
+    "training; one point per seed, a bar at their mean."
 )
 CHANGED_ALONG = (
     "Networks with one thing changed along their training, against log10(1 + epoch): means over seeds with bands of "
@@ -88,7 +88,7 @@ ABOUT_TRAINING = (
 )
 NC1 = (
     "NC1, the spread within classes over that between them, over all training samples: before the classifier against "
-    "log10(1 + epoch), one curve a network; and layer by layer at the first and at the last epoch. The paper (Li and "
+    "log10(1 + epoch), one curve per network; and layer by layer at the first and at the last epoch. The paper (Li and "
     "Papyan) finds neural collapse, NC1 near zero, together with alignment: curves on the left should fall when m does."
 )
 
@@ -99,7 +99,7 @@ def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     subjects = {title: data for title, data in cases.items() if not int(data.attrs.get("changed", 0))}
     changed = {title: data for title, data in cases.items() if title not in subjects}
     figures = {}
-    for place, group in enumerate(_groups(subjects, TOGETHER)):
+    for place, group in enumerate(_groups(subjects, CURVES_IN_FIGURE)):
         figures[_numbered("emergence", place)] = Picture(
             ALONG.format(images=_images(group)), emergence(group), ALIGNMENT
         )
@@ -110,7 +110,7 @@ def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         beside = {title: subjects[title] for title in ([base] if base else [])}
         caption = CHANGES.format(base=base) if base else NO_BASE
         figures["counterfactuals"] = Picture(caption, counterfactuals({**beside, **changed}, base), CHANGED)
-        for place, group in enumerate(_groups(changed, TOGETHER - len(beside))):
+        for place, group in enumerate(_groups(changed, CURVES_IN_FIGURE - len(beside))):
             name = _numbered("counterfactuals-along", place)
             figures[name] = Picture(CHANGED_ALONG, emergence({**beside, **group}), CHANGED)
         figures["counterfactuals-values"] = Picture(CHANGED_VALUES, values_by_case({**beside, **changed}), CHANGED)
@@ -127,7 +127,7 @@ def collapse_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     networks = named(datasets)
     figures = {
         _numbered("collapse-along", place): Picture(NC1, collapse_in_training(group), COLLAPSE)
-        for place, group in enumerate(_groups(networks, TOGETHER))
+        for place, group in enumerate(_groups(networks, CURVES_IN_FIGURE))
     }
     rows = []
     for name, data in networks.items():
@@ -138,7 +138,7 @@ def collapse_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             rows.append([name, str(epoch), *cells, *(number(float(here[key])) for key in quantities)])
     columns = ["network", "epoch", "NC1, first layer", "NC1, last", "NC3", "NC4", "accuracy"]
     about = "Over all training samples, every class counting the same. NC3, NC4, accuracy: of the classifier."
-    sentences = [_collapse_sentence(name, data) for name, data in list(networks.items())[:SPOKEN_OF]]
+    sentences = [_collapse_sentence(name, data) for name, data in list(networks.items())[:NETWORKS_IN_SUMMARY]]
     return View([Table("Neural collapse along the training", columns, rows, about)], figures, sentences)
 
 
@@ -197,7 +197,7 @@ def _values_caption(title: str, data: xarray.Dataset) -> str:
     return VALUES.format(
         title=title[:1].upper() + title[1:],
         epochs=data.attrs["epochs"],
-        shown=min(SHOWN_VALUES, data.sizes["rank"]),
+        shown=min(VALUES_AGAINST_DEPTH, data.sizes["rank"]),
         images=_images({title: data}),
         seeds=counted(data.sizes["seed"], "seed"),
         classes=int(data.attrs["classes"]),
@@ -207,7 +207,7 @@ def _values_caption(title: str, data: xarray.Dataset) -> str:
 
 def _subject_sentences(subjects: Mapping[str, xarray.Dataset]) -> list[str]:
     found = []
-    for title, data in list(subjects.items())[:SPOKEN_OF]:
+    for title, data in list(subjects.items())[:NETWORKS_IN_SUMMARY]:
         end, start = (_means(data, epoch) for epoch in (-1, 0))
         text = (
             f"After {data.attrs['epochs']} epochs {counted(data.sizes['seed'], 'network')} of {title} "
@@ -253,7 +253,7 @@ def _collapse_sentence(name: str, data: xarray.Dataset) -> str:
 
 
 def _finite(data: xarray.Dataset, key: str, epoch: int) -> numpy.ndarray:
-    """One value a seed that has one: networks that diverged have none in the end."""
+    """One value per seed that has one: networks that diverged have none in the end."""
     values = data[key].isel(epoch=epoch).values
     return values[numpy.isfinite(values)]
 

@@ -30,12 +30,12 @@ GROWTH = (
     "does not suffice for equal steps: its slope has to be 1."
 )
 VALUES = (
-    "Top singular values of the Jacobians at the lowest run of each problem, by unit; one curve a depth. The paper "
+    "Top singular values of the Jacobians at the lowest run of each problem, by unit; one curve per depth. The paper "
     "(theorem 3.3) states that they are equal: every curve is level. Equal values let states grow exponentially, like "
     "(1 + s) to the power of the unit, while the 1 / i of RA4 lets them grow linearly."
 )
 INVARIANT = (
-    "Squared length of the last layer against the singular value of the Jacobians, one point a problem. Stationary "
+    "Squared length of the last layer against the singular value of the Jacobians, one point per problem. Stationary "
     "points lie on the curve s (1 + s), whatever depth, width, penalty and loss are."
 )
 LOGITS = (

@@ -34,7 +34,7 @@ def against_depth(
     quantity: str = "log_condition",
     title: str = "log10 of largest / 10th percentile of |lambda|",
 ) -> Any:
-    """Means with error bars against depth, one curve a kind of network; crosses at the ceiling count masked runs.
+    """Means with error bars against depth, one curve per kind of network; crosses at the ceiling count masked runs.
 
     dataset: the quantity and `masked` (architecture, depth, seed); NaN where masked or not measured. Attribute
     `log_ceiling`: above which values are masked.

@@ -24,7 +24,7 @@ OPEN = "-open"
 def tuned_losses(curves: Mapping[str, Sequence[xarray.Dataset]], *, excess: bool) -> Any:
     """Left: log10 of the final loss, or of what it is above the lowest one, against depth. Right: the best rates.
 
-    curves: by name, one dataset a depth with `final` (seed), `best_rate`, `on_edge` and `flat`; for the excess also
+    curves: by name, one dataset per depth with `final` (seed), `best_rate`, `on_edge` and `flat`; for the excess also
     `log_excess` (seed). A network that ends alike at all rates has no best one.
     """
     series: list[Series] = []

@@ -36,13 +36,13 @@ RELU = (
     "depth 64: the curves should part to the right. A network that ends alike at all learning rates has no best one, "
     f"and no point on the right. {MARKS}"
 )
-BESIDES = (
+UNEQUAL_RELUS = (
     "The same for shortcuts of depths 2 and 3, whose numbers of ReLUs differ; the paper leaves 3-shortcut networks out "
     f"of its figure 8 for that reason. {MARKS}"
 )
 FIGURE3 = (
     "Frobenius norms of the weights, mean over the layers, in the training of 2-shortcut networks from zero on {data}; "
-    "one curve a depth, with a band of one standard deviation over seeds. The paper (Li et al., figure 3) shows that "
+    "one curve per depth, with a band of one standard deviation over seeds. The paper (Li et al., figure 3) shows that "
     "deeper networks have smaller weights all through the training: the curves should lie in the order of depths."
 )
 FIGURE2 = (
@@ -59,7 +59,7 @@ BRANCHES = (
     "depth. The paper recalls from He et al. that deeper networks have smaller responses: curves should fall."
 )
 FIGURE9 = (
-    "Test error of pre-activation ResNets on {data} after {epochs} epochs, by depth; one curve a number of "
+    "Test error of pre-activation ResNets on {data} after {epochs} epochs, by depth; one curve per number of "
     "convolutions under each shortcut. The paper (Li et al., figure 9) shows that past depth 400 only shortcuts of "
     "depth 2 get better with depth; nothing here speaks of depths that are not on the axis."
 )
@@ -78,20 +78,20 @@ def learning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     figures, tables, sentences = {}, [], []
     if linear:
         curves = _curves(linear, _architecture)
-        figures["learning-linear"] = Picture(_said(LINEAR, linear), tuned_losses(curves, excess=True), LEARNING)
+        figures["learning-linear"] = Picture(_caption(LINEAR, linear), tuned_losses(curves, excess=True), LEARNING)
         tables.append(_rates("Linear networks", curves, excess=True))
         sentences += _best(curves)
     if relu:
         fair = [part for part in relu if not part.attrs["besides"]]
         others = [part for part in relu if part.attrs["n"] in (2, 3) and part.attrs["besides"]]
         if fair:
-            caption = _said(RELU, fair)
+            caption = _caption(RELU, fair)
             figures["learning-relu"] = Picture(
                 caption, tuned_losses(_curves(fair, _architecture), excess=False), LEARNING
             )
         if others:
-            figures["learning-relu-besides"] = Picture(
-                BESIDES, tuned_losses(_curves(others, _architecture), excess=False), LEARNING
+            figures["learning-relu-unequal"] = Picture(
+                UNEQUAL_RELUS, tuned_losses(_curves(others, _architecture), excess=False), LEARNING
             )
         tables.append(_rates("Networks with ReLUs in the middle", _curves(relu, _architecture), excess=False))
     return View(tables, figures, sentences)
@@ -104,10 +104,10 @@ def norms_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     figures, tables = {}, []
     if panels:
         some = next(iter(panels.values()))
-        figures["norms-shortcut"] = Picture(_said(FIGURE3, some), norms_in_training(panels, "step"), NORMS)
+        figures["norms-shortcut"] = Picture(_caption(FIGURE3, some), norms_in_training(panels, "step"), NORMS)
     if residual:
         figure = norms_in_training({"pre-activation ResNets": residual}, "epoch")
-        figures["norms-residual"] = Picture(_said(FIGURE2, residual), figure, NORMS)
+        figures["norms-residual"] = Picture(_caption(FIGURE2, residual), figure, NORMS)
         panels["pre-activation ResNets"] = residual
     if panels:
         tables.append(_norms(panels))
@@ -127,13 +127,13 @@ def shortcuts_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     if residual:
         curves = _curves(residual, _shortcut)
         figures["shortcuts-residual"] = Picture(
-            _said(FIGURE9, residual), by_depth(curves, "error", "test error"), SHORTCUTS
+            _caption(FIGURE9, residual), by_depth(curves, "error", "test error"), SHORTCUTS
         )
         tables.append(_errors(curves))
     if connected:
         curves = _curves(connected, _shortcut)
         figures["shortcuts-connected"] = Picture(
-            _said(STAND_IN, connected), tuned_losses(curves, excess=False), SHORTCUTS
+            _caption(STAND_IN, connected), tuned_losses(curves, excess=False), SHORTCUTS
         )
         tables.append(_rates("Fully connected stand-in", curves, excess=False))
     return View(tables, figures)
@@ -147,7 +147,7 @@ def _of_kind(datasets: Mapping[str, xarray.Dataset], kind: str) -> list[xarray.D
 
 
 def _curves(parts: Parts, name: Callable[[xarray.Dataset], str]) -> dict[str, list[xarray.Dataset]]:
-    """By name, one dataset a depth; plain networks first."""
+    """By name, one dataset per depth; plain networks first."""
     found: dict[str, list[xarray.Dataset]] = {}
     for part in parts:
         found.setdefault(name(part), []).append(part)
@@ -163,7 +163,7 @@ def _shortcut(part: xarray.Dataset) -> str:
     return f"shortcuts of depth {part.attrs['n']}"
 
 
-def _said(caption: str, parts: Parts) -> str:
+def _caption(caption: str, parts: Parts) -> str:
     return caption.format_map(parts[0].attrs)
 
 

@@ -30,7 +30,7 @@ LINES: dict[str | float, tuple[str, str, str]] = {  # quantity: name, colour, da
 
 
 def distributions(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], what: str = "activations") -> Any:
-    """All values of a quantity against the epoch, a row a layer, a column a network: the paper's figures 4 to 6.
+    """All values of a quantity against the epoch, one row per layer, one column per network: the paper's figures 4-6.
 
     Cells are the share of values, lines are quantiles. An axis is linear around zero and logarithmic from there on, the
     same for all networks of a row. datasets: of `training.trackers.distributions`, with dimension `network` or by name.

@@ -1,6 +1,6 @@
 """PlainNet, ResNet and their kin, trained alike: the accuracies that they reach, and how they come there.
 
-One colour a network, thin lines a seed. A network is shown at its own best learning rate.
+One colour per network, one thin line per seed. A network is shown at its own best learning rate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROW = 30  # height of a network
 
 
 def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
-    """Train and test accuracies at the best learning rate, a row a network: a point a seed, a star for the paper's.
+    """Train and test accuracies at the best learning rate, one row per network, one point per seed, stars: the paper's.
 
     cases: by title, of the studies of paper C. Grey bars are chance; a cross at 0 is a seed that diverged at all rates.
     """

@@ -13,7 +13,7 @@ from skipscope.report.views.view import Picture, View, counted, made_by, named
 if TYPE_CHECKING:
     import xarray
 
-SPOKEN_OF = 4  # networks of which a sentence speaks
+NETWORKS_IN_SENTENCE = 4  # networks of which a sentence speaks
 SIDE_BY_SIDE = 4  # networks of a figure
 QUANTITIES = {
     "activations": "what the layer passes on to the next one, after norm, activation and skip",
@@ -22,11 +22,11 @@ QUANTITIES = {
 }
 FIGURES = {"activations": 4, "weights": 5, "gradients": 6}  # of paper C
 CAPTION = (
-    "{title}: {meaning}, over {samples}, a column an epoch that was looked at. Cells: share of all finite values, on a "
-    "logarithmic scale of colours; lines: extremes, 1 %, 50 % and 99 % quantiles. Nothing is normalised; a row has one "
-    "axis, linear around zero and logarithmic from there on. Crosses at the top: NaN or infinite values. The paper "
-    "(figure {figure}) shows values of PlainNet that blow up at layer 1, and moderate ones at the last layer but one "
-    "and in residual networks."
+    "{title}: {meaning}, over {samples}, one column per epoch that was looked at. Cells: share of all finite values, "
+    "on a logarithmic scale of colours; lines: extremes, 1 %, 50 % and 99 % quantiles. Nothing is normalised; a row "
+    "has one axis, linear around zero and logarithmic from there on. Crosses at the top: NaN or infinite values. The "
+    "paper (figure {figure}) shows values of PlainNet that blow up at layer 1, and moderate ones at the last layer but "
+    "one and in residual networks."
 )
 COLUMNS = ["network", "quantity", "layer", "epoch", "p99 of |x|", "smallest", "1 %", "median", "99 %", "largest"]
 ABOUT = (
@@ -62,7 +62,7 @@ def _samples(cases: Mapping[str, xarray.Dataset]) -> str:
 def _sentence(what: str, cases: Mapping[str, xarray.Dataset]) -> list[str]:
     """Of the layer that comes first, at the last look."""
     found = []
-    for name, data in list(cases.items())[:SPOKEN_OF]:
+    for name, data in list(cases.items())[:NETWORKS_IN_SENTENCE]:
         first = data.isel(layer=int(data["number"].values.argmin()), epoch=-1).sel(what=what)
         found.append(f"{number(float(first['p99_abs']))} in {name} (layer {int(first['number'])})")
     return [f"99 % of the absolute {what} are at most {', '.join(found)} at the last look."] if found else []

@@ -17,21 +17,21 @@ from skipscope.papers.c.figures.layer_conditions import (
 from skipscope.papers.c.views.twins import by_title, drawn, has_linear_units, mean_and_spread, sentence_case
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
 
 if TYPE_CHECKING:
     import xarray
 
 WEIGHTS = (
-    "{title}: condition number of the weights against the layer, a line a seed, by the reduction '{reduction}' of "
+    "{title}: condition number of the weights against the layer, one line per seed, by the reduction '{reduction}' of "
     "their singular values; compare layers of one shape. The paper (Oyedotun et al., {figure}) shows condition numbers "
     "of PlainNet above those of residual networks, and growing with depth."
 )
 HIDDEN = (
     "{title}: condition number of the hidden states between blocks over {samples}, by the reduction '{reduction}'; "
-    "below it their numerical rank, and the units that are zero for all samples; a line a seed. Triangles and crosses "
-    "on the dotted lines, one line a network, are not finite, the fainter the fewer seeds: infinite (a unit or a "
-    "singular value is exactly zero), numerically infinite (rounding hides the smallest one), overflow. The paper "
+    "below it their numerical rank, and the units that are zero for all samples; one line per seed. Triangles and "
+    "crosses on the dotted lines, one line per network, are not finite, the fainter the fewer seeds: infinite (a unit "
+    "or a singular value is exactly zero), numerically infinite (rounding hides the smallest one), overflow. The paper "
     "(Oyedotun et al., {figure}) leaves infinite ones out, and does not tell these apart: {found}. {order}"
 )
 RELU = (
@@ -45,8 +45,9 @@ LINEAR = (
 )
 RANKS = (
     "{title}: numerical rank over full rank against the layer, of the errors that come back to a layer's output and of "
-    "the gradients of its weight; a line a seed. The paper (Oyedotun et al., section 5) argues that both are singular "
-    "in PlainNet and not in residual networks: PlainNet's curves should lie low, the others at 1. It shows no figure."
+    "the gradients of its weight; one line per seed. The paper (Oyedotun et al., section 5) argues that both are "
+    "singular in PlainNet and not in residual networks: PlainNet's curves should lie low, the others at 1. It shows no "
+    "figure."
 )
 ABOUT_WEIGHTS = (
     "log10 of condition numbers, mean and standard deviation over seeds. Spearman: rank correlation of layer and "
@@ -79,7 +80,7 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         of_weights, of_states = (tuple(id for id in studies if id != other) for other in ("C.hidden", "C.weights"))
         figures[f"{names[title]}-weights"] = Picture(weights, weight_conditions(data), of_weights)
         figures[f"{names[title]}-hidden"] = Picture(states, hidden_conditions(data), of_states)
-    sentences = [_sentence(title, data) for title, data in list(shown.items())[:SPOKEN_OF]]
+    sentences = [_sentence(title, data) for title, data in list(shown.items())[:NETWORKS_IN_SUMMARY]]
     return View([_weights(cases), _hidden(cases)], figures, sentences)
 
 
@@ -116,7 +117,7 @@ def _logarithms(here: xarray.Dataset, key: str) -> numpy.ndarray:
 
 
 def _share(here: xarray.Dataset, status: str) -> numpy.ndarray:
-    """Of layers, a seed."""
+    """Of layers, per seed."""
     return (here["hidden_status"].transpose("seed", "layer").values.astype(str) == status).mean(1)
 
 

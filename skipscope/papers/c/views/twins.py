@@ -12,20 +12,20 @@ import numpy
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
 from skipscope.report.style import names_of
 from skipscope.report.table import Cell, Table, table_of, with_error
-from skipscope.report.views.view import SPOKEN_OF, Picture, View, counted, made_by
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
 
 if TYPE_CHECKING:
     import xarray
 
 ACCURACIES = (
-    "Accuracies after training, each network and seed at the learning rate that is the best for it: a point a seed, "
-    "open stars the paper's (Oyedotun et al., tables 1 to 4, section 6.3), grey bars chance. The paper finds PlainNets "
-    "near chance and networks with skips near 1 on the training set; ResNeXt ahead of ResNet on the test set, by 0.14 "
-    "to 1.16 points.{lost}"
+    "Accuracies after training, each network and seed at the learning rate that is the best for it: one point per "
+    "seed, open stars the paper's (Oyedotun et al., tables 1 to 4, section 6.3), grey bars chance. The paper finds "
+    "PlainNets near chance and networks with skips near 1 on the training set; ResNeXt ahead of ResNet on the test "
+    "set, by 0.14 to 1.16 points.{lost}"
 )
 LOST = " A cross at 0 is a seed that diverged at every rate."
 CURVES = (
-    "{title}: loss on a logarithmic axis, train and test accuracy against the epoch, a line a seed at its best "
+    "{title}: loss on a logarithmic axis, train and test accuracy against the epoch, one line per seed at its best "
     "learning rate; dotted: chance. The paper (Oyedotun et al., figures 2 and 3, CIFAR-100) shows PlainNet with an "
     "extremely large loss and accuracies that stay low, and residual networks that converge. Curves end where a "
     "network diverges; epochs without a test have no point. {epochs} in batches of {batch}."
@@ -78,7 +78,7 @@ def twins_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         caption = CURVES.format(batch=data.attrs["batch"], **words)
         figures[f"{names[title]}-curves"] = Picture(caption, twin_curves(data), made_by(data))
     tables = [_accuracies(cases), *(_rates(title, data) for title, data in shown.items())]
-    return View(tables, figures, [_sentence(title, data) for title, data in list(shown.items())[:SPOKEN_OF]])
+    return View(tables, figures, [_sentence(title, data) for title, data in list(shown.items())[:NETWORKS_IN_SUMMARY]])
 
 
 def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import xarray
 
 MIXTURES = {"convex": "convex: t θ + (1 - t) η", "norm": "norm: √t θ + √(1 - t) η"}
-SHOWN_MIXTURES = (0.0, 0.25, 0.5, 0.75, 1.0)  # whose histograms are drawn
+AMOUNTS_WITH_HISTOGRAM = (0.0, 0.25, 0.5, 0.75, 1.0)  # whose histograms are drawn
 
 
 def mixtures(dataset: xarray.Dataset) -> Any:
-    """Share of singular values near 1 against t; one panel a mixture, one thin line a unit, their mean thick.
+    """Share of singular values near 1 against t; one panel per mixture, one thin line per unit, their mean thick.
 
     dataset: `share_near_one` with dimensions mixture, t, unit, draw, sample.
     """
@@ -43,7 +43,7 @@ def mixtures(dataset: xarray.Dataset) -> Any:
 
 
 def mixture_histograms(dataset: xarray.Dataset, unit: str | None = None) -> Any:
-    """How many singular values of one unit (the first, if none is named) are where; one row a mixture, one column a t.
+    """Histograms of singular values of one unit (the first, if none is named); one row per mixture, one column per t.
 
     dataset: `histogram` with dimensions mixture, t, unit, bin; `bin` is the centre.
     """
@@ -88,9 +88,9 @@ def shown_mixtures(dataset: xarray.Dataset) -> list[int]:
     found = [
         place
         for place, t in enumerate(amounts)
-        if any(numpy.isclose(t, wanted, atol=1e-6) for wanted in SHOWN_MIXTURES)
+        if any(numpy.isclose(t, wanted, atol=1e-6) for wanted in AMOUNTS_WITH_HISTOGRAM)
     ]
-    return found or thinned(len(amounts), len(SHOWN_MIXTURES))
+    return found or thinned(len(amounts), len(AMOUNTS_WITH_HISTOGRAM))
 
 
 def mean_shares(dataset: xarray.Dataset) -> xarray.DataArray:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plateau(dataset: xarray.Dataset, units: Sequence[str] | None = None) -> Any:
-    """Scree plots, one panel a unit, one curve an alpha (and sample), a grey line at each |alpha|.
+    """Scree plots, one panel per unit, one curve per alpha (and sample), a grey line at each |alpha|.
 
     dataset: `value` with dimensions alpha, unit, sample, index; NaN after the last value.
     """

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 MIXTURES = (
     "{title}: share of singular values in [0.99, 1.01], from noise η alone (t = 0) to the trained weights θ (t = 1), "
-    "means over {averaged}; one grey line a unit, their mean thick. The paper (Rothauge et al., figure 5 right) shows "
-    "most values near 1 at t = 0.5 of the convex mixture. With noise of the weights' norm, that mixture also shrinks "
-    "the weights, by √2 at t = 0.5, which alone can bring values closer to 1; the other mixture keeps their norm. A "
-    "peak that only the convex mixture has is one that the smaller norm can account for."
+    "means over {averaged}; one grey line per unit, their mean thick. The paper (Rothauge et al., figure 5 right) "
+    "shows most values near 1 at t = 0.5 of the convex mixture. With noise of the weights' norm, that mixture also "
+    "shrinks the weights, by √2 at t = 0.5, which alone can bring values closer to 1; the other mixture keeps their "
+    "norm. A peak that only the convex mixture has is one that the smaller norm can account for."
 )
 HISTOGRAMS = (
-    "{title}: how many singular values of {unit} are where, means over {averaged}; one row a mixture, one column a t. "
-    "The paper (figure 5 right) shows no plateau at 1 for noise (t = 0), the largest at t = 0.5, and a smaller one for "
-    "the trained weights (t = 1)."
+    "{title}: how many singular values of {unit} are where, means over {averaged}; one row per mixture, one column per "
+    "t. The paper (figure 5 right) shows no plateau at 1 for noise (t = 0), the largest at t = 0.5, and a smaller one "
+    "for the trained weights (t = 1)."
 )
 ABOUT = (
     "Share of singular values in [0.99, 1.01], means over {averaged}, and the t where it is largest. Convex: "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import xarray
 
 CAPTION = (
-    "{title}: singular values in descending order, with the skip multiplied by alpha; one curve an alpha{samples}, "
+    "{title}: singular values in descending order, with the skip multiplied by alpha; one curve per alpha{samples}, "
     "grey lines at each |alpha|. The paper (Rothauge et al., figure 5 left) shows a plateau at |alpha|, while the "
     "other singular values are not scaled: a curve is flat where it lies on its own grey line, and elsewhere the "
     "curves differ by less than their alphas. Long curves are drawn through 500 of their values."
