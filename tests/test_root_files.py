@@ -1,0 +1,39 @@
+"""The files beside the package: how to cite, contribute and report, and what changed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import skipscope
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_citation_has_this_version_and_the_four_papers() -> None:
+    citation = pytest.importorskip("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+    assert citation["version"] == skipscope.__version__
+    assert [entry["notes"][:7] for entry in citation["references"]] == ["Paper A", "Paper B", "Paper C", "Paper D"]
+    for entry in citation["references"]:
+        assert {"type", "title", "authors", "year"} <= set(entry)
+        assert all(set(author) == {"given-names", "family-names"} for author in entry["authors"])
+
+
+def test_the_changelog_has_this_version_and_what_is_not_released() -> None:
+    titles = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert titles[:2] == ["Unreleased", skipscope.__version__]
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_commands_and_paths_of_a_page_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) <= set(targets)
+    paths = re.findall(r"`((?:skipscope|tests|docs|scripts|requirements|benchmarks)/[\w./*-]*)`", text)
+    assert paths
+    for path in paths:
+        assert "NAME" in path or list(ROOT.glob(path)), path
