@@ -33,7 +33,7 @@ class GraphPoint(Point):
         program = self.program
         self.batch = program.batch_of(inputs)
         self._inputs = inputs
-        self.units: Sequence[GraphUnit] = units
+        self._units = units
         kept = {node for unit in units for node in (unit.entry, unit.end, unit.exit, *unit.piece.context)}
         kept |= {leaf for leaf in program.outputs if isinstance(leaf, fx.Node)}
         if known is None:
@@ -42,6 +42,10 @@ class GraphPoint(Point):
         else:
             values, self.seen = known
             self._values = {**inputs, **values}
+
+    @property
+    def units(self) -> Sequence[GraphUnit]:
+        return self._units
 
     def entry(self, unit: GraphUnit) -> Tensor:  # type: ignore[override]
         return self.value(unit.entry)

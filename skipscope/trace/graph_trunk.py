@@ -23,9 +23,22 @@ class GraphSpan(Span):
     """From one node to another."""
 
     trunk: GraphTrunk
+    _ends: tuple[fx.Node, fx.Node] | None
 
     def __init__(self, trunk: GraphTrunk, name: str, entry: fx.Node, exit: fx.Node) -> None:
-        self.trunk, self.name, self.entry, self.exit = trunk, name, entry, exit
+        self.trunk, self.name, self._ends = trunk, name, (entry, exit)
+
+    @property
+    def entry(self) -> fx.Node:
+        return self._entry_and_exit()[0]
+
+    @property
+    def exit(self) -> fx.Node:
+        return self._entry_and_exit()[1]
+
+    def _entry_and_exit(self) -> tuple[fx.Node, fx.Node]:
+        assert self._ends is not None, "only segments may be without ends"
+        return self._ends
 
     @cached_property
     def piece(self) -> Piece:
@@ -89,18 +102,18 @@ class GraphUnit(GraphSpan, Unit):
         self.parameter_names = part.parameter_names
 
     @cached_property
-    def branch(self) -> GraphPath:  # type: ignore[override]
+    def branch(self) -> GraphPath:
         region = self.part.region
         return self._path("branch", {region.skip}, self.trunk.structure.branch_nodes(region))
 
     @cached_property
-    def skip(self) -> GraphPath:  # type: ignore[override]
+    def skip(self) -> GraphPath:
         region = self.part.region
         others = {term for term in region.terms if term is not region.skip}
         return self._path("skip", others, self.trunk.structure.skip_nodes(region))
 
     @cached_property
-    def tail(self) -> GraphPath:  # type: ignore[override]
+    def tail(self) -> GraphPath:
         return GraphPath(self, "tail", self.trunk.piece(f"tail of {self.name}", self.end, self.exit), self.part.tail)
 
     def _path(self, what: str, zeroed: set[fx.Node], nodes: Sequence[fx.Node]) -> GraphPath:
@@ -109,11 +122,11 @@ class GraphUnit(GraphSpan, Unit):
         return GraphPath(self, what, piece, nodes)
 
     @property
-    def context(self) -> list[str]:  # type: ignore[override]
+    def context(self) -> list[str]:
         return [self.trunk.structure.origin(node) for node in self.piece.context]
 
     @property
-    def parent(self) -> Unit | None:  # type: ignore[override]
+    def parent(self) -> Unit | None:
         return None if self.part.parent is None else self.trunk.units[self.part.parent]
 
 
@@ -124,15 +137,7 @@ class GraphSegment(GraphSpan, Segment):
         self.trunk, self.name, self.kind, self.nodes = trunk, name, kind, nodes
         self._ends = (entry, exit) if entry is not None and exit is not None and trunk.reaches(entry, exit) else None
 
-    @property
-    def entry(self) -> fx.Node:  # type: ignore[override]
-        return self._function()[0]
-
-    @property
-    def exit(self) -> fx.Node:  # type: ignore[override]
-        return self._function()[1]
-
-    def _function(self) -> tuple[fx.Node, fx.Node]:
+    def _entry_and_exit(self) -> tuple[fx.Node, fx.Node]:
         if self._ends is None:
             raise TraceError(
                 f"the {self.kind} {self.name} is not a function of one state: it starts at inputs that are no float "

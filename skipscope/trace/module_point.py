@@ -44,7 +44,7 @@ class ModulePoint(Point):
         return self._pieces[entry, exit]
 
     @property
-    def units(self) -> Sequence[ModuleUnit]:  # type: ignore[override]
+    def units(self) -> Sequence[ModuleUnit]:
         return self.trunk.units
 
     @property

@@ -11,10 +11,8 @@ and stops where it ends; in float64 on converted weights.
 from __future__ import annotations
 
 import copy
-import difflib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
@@ -22,20 +20,18 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError, TraceError
 from skipscope.trace.freshness import while_fresh
+from skipscope.trace.hooked_model import HookedModel
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.inside import NO_SUM, Exports
 from skipscope.trace.module_axes import ModuleAxes
 from skipscope.trace.module_point import ModulePoint
 from skipscope.trace.module_unit import Around, Form, Inside, ModuleSegment, ModuleSpan, ModuleUnit, Whole
 from skipscope.trace.outer_sum import OuterPiece, OuterSum, outer_sum, with_tails
-from skipscope.trace.precision import OtherPrecision
 from skipscope.trace.program import Program
 from skipscope.trace.recording import (
     Follower,
     Meeting,
-    Recorder,
     Recording,
-    Watch,
     state_of,
     with_state,
 )
@@ -56,13 +52,13 @@ class ModuleTrunk(Trunk):
         self, model: nn.Module, inputs: Inputs, paths: Sequence[str], notes: Sequence[str], dtype: torch.dtype | None
     ) -> None:
         super().__init__(inputs.axis, notes, dtype)
-        self.model, self.precision = model, OtherPrecision(model)
-        self._paths = _checked(model, paths)
+        self.model, self._hooked = model, HookedModel(model, paths)
+        self.precision = self._hooked.precision
         self._types = [tensor.dtype for tensor in inputs.tensors()]
         self.left_out = []
-        recording = self._recorded(inputs, functions=True)
+        recording = self._hooked.recorded(inputs, functions=True)
         self._keys = _keys(recording)
-        axes = ModuleAxes(self.recorded, inputs, recording)
+        axes = ModuleAxes(partial(self._hooked.recorded, functions=True), inputs, recording)
         forms, sums = self._forms(inputs, recording, axes)
         order = sorted(range(len(forms)), key=lambda i: _end(recording, i, sums[i]))
         self.units = [ModuleUnit(self, k, i, recording.named[i], forms[i]) for k, i in enumerate(order)]
@@ -145,7 +141,7 @@ class ModuleTrunk(Trunk):
         inputs = self.inputs(x)
         self._check_types(inputs)
         has_sums = any(isinstance(unit.form, Around) for unit in self.units)
-        recording = self._recorded(inputs, functions=has_sums)
+        recording = self._hooked.recorded(inputs, functions=has_sums)
         if _keys(recording) != self._keys:
             now, then = (", ".join(path for path, _ in some) for some in (_keys(recording), self._keys))
             raise InputError(
@@ -273,12 +269,12 @@ class ModuleTrunk(Trunk):
         """One named module as it is, at a state; its other arguments are those of the last point."""
         call = self._point_of(state, unit).recording.named[unit.order]
         args, kwargs = with_state((call.args, call.kwargs), state.clone())
-        with self._quietly():
+        with self._hooked.quietly():
             return state_of(self.precision.call(unit.path, args, kwargs, state.dtype), "returns")
 
     def run_piece(self, unit: ModuleUnit, piece: OuterPiece, state: Tensor, at: int, zero: Collection[int]) -> Tensor:
         self._point_of(state, unit)
-        with self._quietly():
+        with self._hooked.quietly():
             return piece(state, self.precision.call, at, zero)
 
     def span(self, first: int | str, last: int | str) -> ModuleSpan:
@@ -298,21 +294,6 @@ class ModuleTrunk(Trunk):
             )
         return point
 
-    def recorded(self, inputs: Inputs) -> Recording:
-        return self._recorded(inputs, functions=True)
-
-    def _recorded(self, inputs: Inputs, functions: bool) -> Recording:
-        """functions: also the calls of functions between the named modules."""
-        recorder = Recorder(inputs.tensors())
-        with torch.no_grad():
-            output = self._run(inputs.args, inputs.kwargs, recorder, functions, self.precision.dtype)
-        missing = set(self._paths) - {call.path for call in recorder.named}
-        if missing:
-            raise InputError(
-                f"the model never called {', '.join(sorted(missing))}; name modules that run in its forward"
-            )
-        return recorder.recording(output)
-
     def _follow(self, point: ModulePoint, enter: Meeting, leave: Meeting, dtype: torch.dtype | None = None) -> Any:
         ends = [unit.form.ends() for unit in self.units]
         follower = Follower(point.recording, ends, enter, leave)
@@ -320,41 +301,7 @@ class ModuleTrunk(Trunk):
         inputs = point.inputs if dtype == self.precision.dtype else point.inputs.floating(dtype)
         args, kwargs = follower.begun(inputs.args, inputs.kwargs)
         functions = any(end.order is None for end in ends)
-        return self._run(args, kwargs, follower, functions, dtype)
-
-    def _run(self, args: Any, kwargs: Any, watch: Watch, functions: bool, dtype: torch.dtype) -> Any:
-        with self._quietly(), self._hooked(watch), ExitStack() as stack:
-            if functions:
-                stack.enter_context(watch)
-            return self.precision.call("", args, kwargs, dtype)
-
-    @contextmanager
-    def _quietly(self) -> Iterator[None]:
-        grad = torch.is_grad_enabled()
-        with undisturbed(self.model), torch.set_grad_enabled(grad):
-            yield
-
-    @contextmanager
-    def _hooked(self, watch: Watch) -> Iterator[None]:
-        def before(path: str) -> Callable[..., Any]:
-            return lambda module, args, kwargs: watch.before(path, args, kwargs)
-
-        def after(path: str) -> Callable[..., Any]:
-            return lambda module, args, kwargs, output: watch.after(path, args, kwargs, output)
-
-        handles = [
-            self.model.register_forward_pre_hook(lambda *_: watch.begin()),
-            self.model.register_forward_hook(lambda *_: watch.end()),
-        ]
-        for path in self._paths:
-            module = self.model.get_submodule(path)
-            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
-            handles.append(module.register_forward_hook(after(path), with_kwargs=True))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return self._hooked.run(args, kwargs, follower, functions, dtype)
 
     def _by_shape(self) -> list[Stage]:
         runs: list[list[ModuleUnit]] = []
@@ -378,16 +325,3 @@ def _end(recording: Recording, order: int, outer: OuterSum | None) -> int:
 def _some(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _checked(model: nn.Module, paths: Sequence[str]) -> list[str]:
-    known = dict(model.named_modules())
-    for path in paths:
-        if path not in known or not path:
-            near = ", ".join(difflib.get_close_matches(path, list(known), 3)) or "see model.named_modules()"
-            raise InputError(f"the model has no module {path!r}; did you mean: {near}")
-        if any(other != path and path.startswith(f"{other}.") for other in paths):
-            raise InputError(f"{path!r} lies inside another named unit; name one of the two")
-    if not paths:
-        raise InputError("units=[] names no module; pass paths such as ['layer1.0', 'layer1.1']")
-    return list(paths)

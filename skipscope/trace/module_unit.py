@@ -132,13 +132,12 @@ class ModulePath(Path):
         return self.unit.form.exit_axis(self.what)
 
     @property
-    def in_any_type(self) -> bool:  # type: ignore[override]
+    def in_any_type(self) -> bool:
         return self.unit.in_any_type
 
 
 class ModuleUnit(Unit):
     trunk: ModuleTrunk
-    parent = None
     stage: int | None = None
 
     def __init__(self, trunk: ModuleTrunk, index: int, order: int, call: NamedCall, form: Form) -> None:
@@ -153,8 +152,28 @@ class ModuleUnit(Unit):
         self._axis, self._exit_axis = axes
         self._entry, self._exit = tuple(entry.shape), tuple(exit.shape)
         self.kind, self.branches = self.form.kind, self.form.branches
-        self.context, self.parameter_names = self.form.context(), self.form.parameter_names()
-        self.branch, self.skip, self.tail = (ModulePath(self, what) for what in PATHS)
+        self._context, self.parameter_names = self.form.context(), self.form.parameter_names()
+        self._branch, self._skip, self._tail = (ModulePath(self, what) for what in PATHS)
+
+    @property
+    def branch(self) -> ModulePath:
+        return self._branch
+
+    @property
+    def skip(self) -> ModulePath:
+        return self._skip
+
+    @property
+    def tail(self) -> ModulePath:
+        return self._tail
+
+    @property
+    def context(self) -> list[str]:
+        return self._context
+
+    @property
+    def parent(self) -> None:
+        return None
 
     @property
     def module(self) -> nn.Module:
@@ -170,7 +189,7 @@ class ModuleUnit(Unit):
         return point.entry(self)
 
     @property
-    def in_any_type(self) -> bool:  # type: ignore[override]
+    def in_any_type(self) -> bool:
         return isinstance(self.form, Inside) or self.trunk.in_any_type
 
     @property
@@ -206,7 +225,7 @@ class ModuleSpan(Span):
         return point.entry(self.first)
 
     @property
-    def in_any_type(self) -> bool:  # type: ignore[override]
+    def in_any_type(self) -> bool:
         return self.first.in_any_type if self.first is self.last else self.trunk.in_any_type
 
     @property

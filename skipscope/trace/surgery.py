@@ -184,7 +184,7 @@ class ChangedTrunk(GraphTrunk):
 
 class ChangedUnit(GraphUnit):
     @cached_property
-    def skip(self) -> GraphPath:  # type: ignore[override]
+    def skip(self) -> GraphPath:
         path = super().skip
         if any(node in _factors(self.trunk.program) for node in self.part.region.sums):
             path.operations = [*path.operations, "mul"]

@@ -33,7 +33,11 @@ class Function(ABC):
     """A function of one state: a span of the trunk or a path through a unit."""
 
     name: str
-    in_any_type = True  # can it be evaluated in float64 with a float32 model?
+
+    @property
+    def in_any_type(self) -> bool:
+        """Can it be evaluated in float64 with a float32 model?"""
+        return True
 
     @property
     def exit_axis(self) -> int | None:
@@ -118,14 +122,31 @@ class Unit(Span):
     index: int
     kind: str  # of the skip: identity, scaled, pad, pool, projection, layout
     stage: int | None  # its number, counted from 1 as in names and tables: trunk.stages[unit.stage - 1]
-    branch: Path
-    skip: Path
-    tail: Path
     branches: int  # how many terms the skip is added to: two where attention and feed-forward are parallel
-    context: list[str]  # what it reads beside its entry: names of inputs, or of the modules that made it
     parameter_names: list[str]
-    parent: Unit | None  # the unit whose branch this one lies in
     without_skip = False  # a module that the user named, and in which no sum joins its input with a branch
+
+    @property
+    @abstractmethod
+    def branch(self) -> Path: ...
+
+    @property
+    @abstractmethod
+    def skip(self) -> Path: ...
+
+    @property
+    @abstractmethod
+    def tail(self) -> Path: ...
+
+    @property
+    @abstractmethod
+    def context(self) -> list[str]:
+        """What it reads in addition to its entry: names of inputs, or of the modules that made it."""
+
+    @property
+    @abstractmethod
+    def parent(self) -> Unit | None:
+        """The unit whose branch this one lies in."""
 
     @property
     def parameters(self) -> int:
@@ -182,7 +203,7 @@ class Stage(Span):
         return self.span.exit_axis
 
     @property
-    def in_any_type(self) -> bool:  # type: ignore[override]
+    def in_any_type(self) -> bool:
         return self.span.in_any_type
 
     @property
@@ -205,8 +226,15 @@ class Point(ABC):
     """The states and contexts of a trunk at one batch."""
 
     batch: int
-    units: Sequence[Unit]
-    output: Any  # the model's own, in its own structure
+
+    @property
+    @abstractmethod
+    def units(self) -> Sequence[Unit]: ...
+
+    @property
+    @abstractmethod
+    def output(self) -> Any:
+        """The model's own, in its own structure."""
 
     @cached_property
     def remembered(self) -> dict[Function, Any]:
