@@ -64,7 +64,7 @@ def test_a_source_has_a_batch_that_fits(name: str) -> None:
         ("type3-mnist-p2", "use type2"),
         ("type2-digits-p16", "skipscope:type2-digits-p16: .*got 16 for images of 1 x 8 x 8"),
         ("type1-mnist-noskips-drop20", "skipscope:type1-mnist-noskips-drop20: .*expected skips"),
-        ("type1-mnist-decay", "decay expected a stochastic_depth above 0"),
+        ("type1-mnist-decay", "decay: expected a stochastic_depth above 0"),
         ("type1-mnist-", "no option ''"),
     ],
 )

@@ -297,16 +297,16 @@ def test_a_captured_step_draws_anew(kind: int) -> None:
     ("options", "message"),
     [
         ({"kind": 4}, r"expected the type to be one of 1 \(fully connected\), 2 .*, got 4"),
-        ({"kind": 1, "blocks": 0}, "blocks of at least 1, got 0"),
-        ({"kind": 1, "width": 0}, "width of at least 1, got 0"),
-        ({"kind": 1, "classes": 0}, "classes of at least 1, got 0"),
+        ({"kind": 1, "blocks": 0}, "blocks: expected at least 1, got 0"),
+        ({"kind": 1, "width": 0}, "width: expected at least 1, got 0"),
+        ({"kind": 1, "classes": 0}, "classes: expected at least 1, got 0"),
         ({"kind": 1, "input_shape": (8, 8)}, r"channels, height, width, got \(8, 8\)"),
         ({"kind": 1, "patch": 4}, "patches in type 2 alone, got patch=4 in type 1"),
         ({"kind": 2, "patch": 3}, "a patch of 1, 2, 4, 8, 16, 32 places that the image has, got 3"),
         ({"kind": 2, "patch": 16}, "got 16 for images of 1 x 8 x 8"),
-        ({"kind": 1, "stochastic_depth": 1.0}, "from 0 to below 1, got 1.0"),
+        ({"kind": 1, "stochastic_depth": 1.0}, r"stochastic_depth: expected below 1, got 1\.0"),
         ({"kind": 1, "stochastic_depth": 0.2, "skips": False}, "expected skips"),
-        ({"kind": 1, "decay": True}, "decay expected a stochastic_depth above 0"),
+        ({"kind": 1, "decay": True}, "decay: expected a stochastic_depth above 0"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:

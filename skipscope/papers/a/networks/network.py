@@ -10,7 +10,7 @@ but the classifier has a bias. The block that halves counts among the L; its ski
 16 blocks are "ResNet34": with the stem and the classifier, 34 layers.
 
 The stem of stride p = 1, 2, 4, ... has a kernel of 2 p + 1 places and a padding of p, of p + 2 for images of 28 x 28,
-which then give the maps that images of 32 x 32 give: 32 / p places a side.
+which then give the maps that images of 32 x 32 give: 32 / p places per side.
 
 With `preactivation` a block is h + W2 relu norm W1 relu norm h, the stem is the bare matrix or convolution, and a norm
 and an activation (`final_norm`) stand before the head, as in `ResNet`.
@@ -31,7 +31,7 @@ from skipscope.models.blocks import Basic, Block, BlockPlan, Connected, Preactiv
 from skipscope.models.network import BlockNetwork
 from skipscope.papers.a.networks.specification import AlignmentSpec
 
-POOL = {2: 4, 3: 2}  # places a side that the head takes the mean over
+POOLED_SIDE = {2: 4, 3: 2}  # by type: places per side that the head takes the mean over
 
 # (type 1, preactivation)
 BLOCKS: dict[tuple[bool, bool], type[Block]] = {
@@ -101,7 +101,7 @@ def _pooling(spec: AlignmentSpec) -> tuple[int, int]:
     if spec.flat:
         return 1, 1
     height, width = spec.maps if spec.kind == 2 else ((size + 1) // 2 for size in spec.maps)
-    window = min(POOL[spec.kind], height, width)
+    window = min(POOLED_SIDE[spec.kind], height, width)
     return window, (height // window) * (width // window)
 
 

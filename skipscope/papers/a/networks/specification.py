@@ -1,10 +1,12 @@
-"""What a network of residual alignment is told; see `alignment.py`."""
+"""What a network of residual alignment is: its type, its sizes and its options; `network.py` builds it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from skipscope.errors import InputError
+from skipscope.constraints import Constrained, Expectation, at_least, below
 
 TYPES = {1: "fully connected", 2: "convolutional, one resolution", 3: "convolutional, halved once"}
 PATCHES = (1, 2, 4, 8, 16, 32)
@@ -12,50 +14,43 @@ PADDED = 28  # images of this size are treated as if they had 4 places more
 
 
 @dataclass(frozen=True)
-class AlignmentSpec:
+class AlignmentSpec(Constrained):
     """A network of one of the three types, but for its weights."""
 
     kind: int  # 1, 2 or 3
-    blocks: int = 16  # L
-    width: int = 64  # of the states; type 2: their channels, type 3: those before the image is halved
+    blocks: Annotated[int, at_least(1)] = 16  # L
+    # Of the states; type 2: their channels, type 3: those before the image is halved.
+    width: Annotated[int, at_least(1)] = 64
     input_shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width
-    classes: int = 10
+    classes: Annotated[int, at_least(1)] = 10
     patch: int = 2  # p, of type 2
     preactivation: bool = False
     skips: bool = True
-    stochastic_depth: float = 0.0  # the probability with which a sample goes around a branch in training
+    # The probability with which a sample goes around a branch in training.
+    stochastic_depth: Annotated[float, at_least(0), below(1)] = 0.0
     decay: bool = False  # it is that of the last block, and falls linearly to the first
 
-    def __post_init__(self) -> None:
-        if self.kind not in TYPES:
-            known = ", ".join(f"{kind} ({what})" for kind, what in TYPES.items())
-            raise InputError(f"AlignmentNet: expected the type to be one of {known}, got {self.kind!r}")
-        sizes = {"blocks": self.blocks, "width": self.width, "classes": self.classes}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InputError(f"AlignmentNet: expected {name} of at least 1, got {value}")
-        if len(self.input_shape) != 3 or min(self.input_shape) < 1:
-            raise InputError(f"AlignmentNet: expected images of channels, height, width, got {self.input_shape}")
-        self._check_patch()
-        self._check_stochastic_depth()
-
-    def _check_patch(self) -> None:
-        if self.kind != 2:
-            if self.patch != 2:
-                raise InputError(f"AlignmentNet: expected patches in type 2 alone, got patch={self.patch} in {self}")
-        elif self.patch not in PATCHES or self.patch > min(self.input_shape[1:]):
-            raise InputError(
-                f"AlignmentNet: expected a patch of {', '.join(map(str, PATCHES))} places that the image has, "
-                f"got {self.patch} for images of {' x '.join(map(str, self.input_shape))}"
-            )
-
-    def _check_stochastic_depth(self) -> None:
-        if not 0 <= self.stochastic_depth < 1:
-            raise InputError(f"AlignmentNet: expected stochastic_depth from 0 to below 1, got {self.stochastic_depth}")
-        if self.stochastic_depth and not self.skips:
-            raise InputError("AlignmentNet: stochastic_depth expected skips; without a skip nothing is left of a block")
-        if self.decay and not self.stochastic_depth:
-            raise InputError("AlignmentNet: decay expected a stochastic_depth above 0, which it lets fall")
+    def expectations(self) -> Iterator[Expectation]:
+        known = ", ".join(f"{kind} ({what})" for kind, what in TYPES.items())
+        yield self.kind in TYPES, f"expected the type to be one of {known}, got {self.kind!r}"
+        yield (
+            len(self.input_shape) == 3 and min(self.input_shape) >= 1,
+            f"expected images of channels, height, width, got {self.input_shape}",
+        )
+        yield self.kind == 2 or self.patch == 2, f"expected patches in type 2 alone, got patch={self.patch} in {self}"
+        yield (
+            self.kind != 2 or (self.patch in PATCHES and self.patch <= min(self.input_shape[1:])),
+            f"expected a patch of {', '.join(map(str, PATCHES))} places that the image has, got {self.patch} for "
+            f"images of {' x '.join(map(str, self.input_shape))}",
+        )
+        yield (
+            self.skips or not self.stochastic_depth,
+            "stochastic_depth: expected skips; without a skip nothing is left of a block",
+        )
+        yield (
+            bool(self.stochastic_depth) or not self.decay,
+            "decay: expected a stochastic_depth above 0, which it lets fall",
+        )
 
     def __str__(self) -> str:
         return f"type {self.kind}"

@@ -53,8 +53,8 @@ MEASURE = "theory_unconstrained_jacobians"
 FLAT_LOSS = "flat at zero"
 JUDGED_LOSSES = tuple(name for name in LOSSES if name != FLAT_LOSS)
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)  # of the way from the boundary to a sample
-SAMPLED = 2000  # rotations
-STATIONARY = (3, 0.1)  # depth and weight where all stationary points are listed
+SAMPLED_ROTATIONS = 2000
+STATIONARY_PROBLEM = (3, 0.1)  # depth and weight of the problem whose stationary points are all listed
 
 EXCESS = Quantity("objective - scalar optimum")
 STRUCTURE = {  # by variable of the dataset
@@ -98,16 +98,14 @@ A17 = Claim(
     "The trace inequality behind theorem 3.3, and the linearised logit that motivates its model.",
     "supremum of the trace over rotations, by optimisation, against the formula; logit against its linearisation",
     criteria=(SUPREMUM.at_most(1e-8),),
-    note="The relative error of the linearised logit at a boundary point of a trained network is reported besides.",
+    note="The relative error of the linearised logit at a boundary point of a trained network is also reported.",
 )
-
-Several = Annotated[tuple[int, ...], not_empty, each(at_least(1))]
 
 
 @dataclass(frozen=True)
 class Theorem33Settings(Constrained):
-    depths: Several = (2, 5, 10)  # L
-    sizes: Several = (2, 6)  # D
+    depths: Annotated[tuple[int, ...], not_empty, each(at_least(1))] = (2, 5, 10)  # L
+    sizes: Annotated[tuple[int, ...], not_empty, each(at_least(1))] = (2, 6)  # D
     weights: Annotated[tuple[float, ...], not_empty, each(above(0))] = (0.01, 0.1, 2.0)  # lambda
     starts: Annotated[int, at_least(1)] = 4
     matrices: Annotated[tuple[int, ...], not_empty, each(at_least(2))] = (2, 3, 4, 5)  # m of the trace inequality
@@ -238,7 +236,7 @@ def _run(solution: Solution) -> dict[str, Any]:
 
 def _stationary(settings: Theorem33Settings, seed: int) -> xarray.Dataset:
     """All stationary points of one problem, in one dimension and in more."""
-    depth, weight = STATIONARY
+    depth, weight = STATIONARY_PROBLEM
     rows = []
     for size in (1, max(settings.sizes)):
         problem = theorem33(_delta(size, seed), depth=depth, weight=weight)
@@ -284,7 +282,7 @@ def _traces(settings: Theorem33Settings, seed: int) -> xarray.Dataset:
                             "ascended": ascent.value,
                             "worst": min(ascent.values),
                             "attained": float(inequality.trace(inequality.attained_at)),
-                            "sampled": inequality.sampled(SAMPLED, own),
+                            "sampled": inequality.sampled(SAMPLED_ROTATIONS, own),
                             "sweeps": ascent.sweeps,
                         }
                     )

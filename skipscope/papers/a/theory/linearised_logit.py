@@ -8,8 +8,8 @@ with all Jacobians at x_mid: I + J_i of the units (with what follows the sum, if
 of the head. That is Taylor's first term, and exact for networks that are linear between the two points. The paper
 leaves the stem out and takes Delta to be the change of the first unit's entry; `from_first_state` does.
 
-Only products are used, one a segment of the trunk. The boundary is found by bisection on the segment between two inputs
-with logits of different signs.
+Only products are used, one per segment of the trunk. The boundary is found by bisection on the segment between two
+inputs with logits of different signs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from skipscope.errors import InputError
 from skipscope.linear import jacobian
 from skipscope.trace import Trunk
 
-HALVINGS = 200  # of a segment, at most: float64 has no more points on it
-ON_BOUNDARY = 1e-12  # a logit that is none
+MOST_HALVINGS = 200  # of a segment, at most: float64 has no more points on it
+ON_BOUNDARY = 1e-12  # a logit that counts as 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def boundary_points(logit: Callable[[Tensor], Tensor], x: Tensor, other: Tensor)
     with torch.no_grad():
         at_x, at_other = logit(x), logit(other)
         if at_x.shape != x.shape[:1]:
-            raise InputError(f"expected one logit a sample, shape {tuple(x.shape[:1])}, got {tuple(at_x.shape)}")
+            raise InputError(f"expected one logit per sample, shape {tuple(x.shape[:1])}, got {tuple(at_x.shape)}")
         same = torch.nonzero(at_x.sign() * at_other.sign() >= 0).flatten().tolist()
         if same:
             raise InputError(
@@ -82,7 +82,7 @@ def boundary_points(logit: Callable[[Tensor], Tensor], x: Tensor, other: Tensor)
             )
         shape = (-1, *[1] * (x.ndim - 1))
         low, high = torch.zeros_like(at_x), torch.ones_like(at_x)  # low: the sign of x
-        for _ in range(HALVINGS):
+        for _ in range(MOST_HALVINGS):
             middle = (low + high) / 2
             values = logit(torch.lerp(x, other, middle.reshape(shape)))
             if bool(((values.abs() <= ON_BOUNDARY / 100) | (middle == low) | (middle == high)).all()):

@@ -191,6 +191,6 @@ def gamma_growth(units: int, offset: float = 0.0, slope: float = 1.0) -> Tensor:
 def _expect_affine(units: int, offset: float, slope: float) -> None:
     if units < 1 or not slope > 0 or not offset + slope > 0:
         raise InputError(
-            f"expected a unit or more, a slope above 0 and offset + slope above 0, "
+            f"expected at least one unit, a slope above 0 and offset + slope above 0, "
             f"got units={units}, offset={offset}, slope={slope}"
         )

@@ -6,7 +6,7 @@ A_1, ..., A_m of size n x n with singular values s_1(A_j) >= ... >= s_n(A_j). Ov
 
 and over all orthogonal P_j the last term has a plus. With A_j = U_j S_j V_j^T it is attained at P_j = V_j U_{j+1}^T
 (U_1 after the last), after a reflection of the last column of as many V_j as have V_j U_{j+1}^T with determinant -1:
-each of them turns the sign of the last term, and there are oddly many if and only if det(A_1 ... A_m) < 0.
+each of them turns the sign of the last term, and their number is odd if and only if det(A_1 ... A_m) < 0.
 
 Theorem 3.3 uses it with "sign det = 1", which never holds there: one of the matrices is Delta w^T, of rank one. It does
 not matter, as the last term is 0 in dimension 2 or more.
@@ -28,9 +28,9 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 
-SWEEPS = 20_000  # of an ascent, at most
-STILL = 1e-15  # a relative gain of a sweep that is none
-CALM = 5  # sweeps without a gain that end an ascent
+MOST_SWEEPS = 20_000  # of an ascent
+NO_GAIN = 1e-15  # a relative gain of a sweep that counts as none
+SWEEPS_WITHOUT_GAIN = 5  # that end an ascent
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,23 @@ class TraceInequality:
     def ascend(self, starts: int = 8, seed: int = 0) -> Ascent:
         """Maximise over one rotation after another, from random ones."""
         if starts < 1:
-            raise InputError(f"expected a start or more, got {starts}")
+            raise InputError(f"expected at least one start, got {starts}")
         m, n = self.matrices.shape[:2]
         found = [self._ascent(P) for P in self._random((starts, m, n), seed)]
         value, P, sweeps, converged = max(found, key=lambda one: one[0])
         return Ascent(value, P, tuple(one[0] for one in found), sweeps, converged)
 
     def _ascent(self, P: Tensor) -> tuple[float, Tensor, int, bool]:
-        P, value, calm = P.clone(), -math.inf, 0
-        for sweep in range(1, SWEEPS + 1):
+        P, value, without_gain = P.clone(), -math.inf, 0
+        for sweep in range(1, MOST_SWEEPS + 1):
             for j in range(len(P)):
                 P[j] = self._nearest(self._others(P, j))
             now = float(self.trace(P))
-            calm = calm + 1 if now - value <= STILL * max(1.0, abs(now)) else 0
+            without_gain = without_gain + 1 if now - value <= NO_GAIN * max(1.0, abs(now)) else 0
             value = max(value, now)
-            if calm == CALM:
+            if without_gain == SWEEPS_WITHOUT_GAIN:
                 return value, P, sweep, True
-        return value, P, SWEEPS, False
+        return value, P, MOST_SWEEPS, False
 
     def _others(self, P: Tensor, j: int) -> Tensor:
         """M with tr(A_1 P_1 ... A_m P_m) = tr(P_j M)."""

@@ -53,17 +53,17 @@ from skipscope.numerics import load_forward_mode
 
 Loss = Callable[[Tensor], Tensor]
 
-SCALE = 0.5  # of random starts: |J_i|_F and |w| are about that
-ITERATIONS = 20_000  # of L-BFGS, at most
-MEMORY = 50  # steps that L-BFGS remembers
-GRID = 300  # points of a grid for omega, and for s
-POLISH = 10  # Newton steps that end a scalar solution, at most
-STARTS = 6  # of the scalar solver, from the lowest places of the grid
-ROOTS = 4000  # points of the grid on which roots in s are separated
-SMALLEST = 1e-12  # root in s that is looked for
-SAME = 1e-8  # a difference of objectives that is none
-ZERO = 1e-6  # |w| that is 0
-DERIVATIVE_STEPS = 4001  # places at which a loss is checked
+START_SCALE = 0.5  # of random starts: |J_i|_F and |w| are about as large
+MOST_ITERATIONS = 20_000  # of L-BFGS
+REMEMBERED_STEPS = 50  # by L-BFGS
+GRID_POINTS = 300  # for omega, and for s
+MOST_NEWTON_STEPS = 10  # that end a scalar solution
+SCALAR_STARTS = 6  # of the scalar solver, from the lowest places of the grid
+ROOT_GRID_POINTS = 4000  # on which roots in s are separated
+SMALLEST_ROOT = 1e-12  # in s that is searched for
+SAME_OBJECTIVE = 1e-8  # a difference of objectives that counts as none
+ZERO_WEIGHT = 1e-6  # a |w| that counts as 0
+CHECKED_LOGITS = 4001  # at which a loss is checked
 
 
 def logistic(z: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class ScalarOptimum:
 
     @property
     def zero(self) -> bool:
-        return self.omega <= ZERO
+        return self.omega <= ZERO_WEIGHT
 
     @property
     def invariant(self) -> float:
@@ -157,12 +157,12 @@ class Solution:
 
     @property
     def zero(self) -> bool:
-        return float(self.w.norm()) <= ZERO
+        return float(self.w.norm()) <= ZERO_WEIGHT
 
     @property
     def flipped(self) -> int:
         """Units with u . v < 0."""
-        return int((self.J.diagonal(dim1=1, dim2=2).sum(1) < -ZERO).sum())
+        return int((self.J.diagonal(dim1=1, dim2=2).sum(1) < -ZERO_WEIGHT).sum())
 
     @property
     def excess(self) -> float:
@@ -171,7 +171,7 @@ class Solution:
 
     @property
     def optimal(self) -> bool:
-        return self.excess <= SAME
+        return self.excess <= SAME_OBJECTIVE
 
     @cached_property
     def structure(self) -> Structure:
@@ -241,7 +241,7 @@ class UnconstrainedJacobians:
             raise InputError(f"expected a finite Delta of shape (D) that is not 0, got shape {tuple(self.delta.shape)}")
         if self.depth < 1 or not self.weight > 0:
             raise InputError(f"expected depth >= 1 and weight > 0, got depth={self.depth} and weight={self.weight}")
-        places = torch.linspace(-5, 5, DERIVATIVE_STEPS, dtype=torch.float64, device="cpu")
+        places = torch.linspace(-5, 5, CHECKED_LOGITS, dtype=torch.float64, device="cpu")
         values = self.loss(places)
         if values.shape != places.shape or not bool((values >= 0).all()) or bool((values.diff() > 0).any()):
             raise InputError(
@@ -277,7 +277,7 @@ class UnconstrainedJacobians:
             for pair in self._lowest_on_grid()
         ]
         best = min([*ends, numpy.zeros(2)], key=objective)
-        for _ in range(POLISH):  # values of the objective cannot tell apart what its gradient can
+        for _ in range(MOST_NEWTON_STEPS):  # values of the objective cannot tell apart what its gradient can
             step = numpy.linalg.lstsq(hessian(best), gradient(best), rcond=None)[0]
             if abs(gradient(best - step)).max() >= abs(gradient(best)).max():
                 break
@@ -298,12 +298,12 @@ class UnconstrainedJacobians:
         return math.sqrt(2 * at_zero / self.weight), math.sqrt(2 * at_zero / (self.weight * self.depth))
 
     def _lowest_on_grid(self) -> list[numpy.ndarray]:
-        squares = torch.linspace(0, 1, GRID, dtype=torch.float64, device="cpu").square()
+        squares = torch.linspace(0, 1, GRID_POINTS, dtype=torch.float64, device="cpu").square()
         omega, s = self.largest
         pairs = torch.stack(torch.meshgrid(omega * squares, s * squares, indexing="ij"), -1)
         values = self._scalar(pairs)
         lowest = values == -F.max_pool2d(-values[None, None], 3, stride=1, padding=1)[0, 0]
-        order = values[lowest].argsort()[:STARTS]
+        order = values[lowest].argsort()[:SCALAR_STARTS]
         return list(pairs[lowest][order].numpy())
 
     # -- all stationary points
@@ -317,7 +317,7 @@ class UnconstrainedJacobians:
         from scipy.optimize import brentq
 
         found = []
-        grid = numpy.geomspace(SMALLEST, max(self.largest), ROOTS)
+        grid = numpy.geomspace(SMALLEST_ROOT, max(self.largest), ROOT_GRID_POINTS)
         for flipped in range(self.depth + 1):
 
             def equation(s: float, flipped: int = flipped) -> float:
@@ -357,7 +357,7 @@ class UnconstrainedJacobians:
 
     # -- the full problem
 
-    def minimise(self, seed: int = 0, scale: float = SCALE) -> Solution:
+    def minimise(self, seed: int = 0, scale: float = START_SCALE) -> Solution:
         """L-BFGS from random Jacobians and a random w."""
         D = len(self.delta)
         generator = torch.Generator("cpu").manual_seed(seed)
@@ -376,7 +376,8 @@ class UnconstrainedJacobians:
                 f"{tuple(w.shape)}"
             )
         start = torch.cat([J.flatten(), w]).to("cpu", torch.float64).numpy()
-        options = {"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-13}
+        most = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS}
+        options = {**most, "maxcor": REMEMBERED_STEPS, "ftol": 0.0, "gtol": 1e-13}
         found = minimize(self._value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
         return self._solution(found.x, int(found.nit))
 

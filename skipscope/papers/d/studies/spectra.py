@@ -60,7 +60,7 @@ D5 = Claim(
     "share of singular values near 1, down-sampling over regular units, with projections as shortcuts",
     criteria=(DOWN_SAMPLING[2].at_most(1 / 3), DOWN_SAMPLING[3].at_most(1 / 3)),
     seeds=3,
-    note="Shortcuts that pad with zeros are reported besides.",
+    note="Shortcuts that pad with zeros are also reported.",
 )
 
 LARGEST_OVER_MEDIAN = Quantity("largest / median singular value of a stage")

@@ -109,7 +109,7 @@ def test_what_is_wrong_is_named() -> None:
         boundary_points(logit, x, x)
     with pytest.raises(InputError, match="float64"):
         boundary_points(logit, x.float(), other.float())
-    with pytest.raises(InputError, match="one logit a sample"):
+    with pytest.raises(InputError, match="one logit per sample"):
         boundary_points(model, x, other)
     with pytest.raises(InputError, match="it jumps there"):
         boundary_points(lambda batch: logit(batch).sign(), x, other)

@@ -103,5 +103,5 @@ def test_what_is_wrong_is_named() -> None:
         trace_inequality([torch.ones(2, 3), torch.ones(2, 3)])
     with pytest.raises(InputError, match="finite"):
         trace_inequality([torch.eye(2), torch.eye(2) * math.nan])
-    with pytest.raises(InputError, match="a start or more"):
+    with pytest.raises(InputError, match="at least one start"):
         trace_inequality(drawn(2, 2)).ascend(0)
