@@ -6,6 +6,8 @@ import html
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from skipscope.text_table import in_columns
+
 if TYPE_CHECKING:
     from skipscope.trace.trunk import Trunk, Unit
 
@@ -33,14 +35,10 @@ def as_dict(trunk: Trunk) -> dict[str, Any]:
 def as_text(trunk: Trunk) -> str:
     lines = [headline(trunk)]
     if trunk.units:
-        rows = [COLUMNS, *(_row(unit) for unit in trunk.units)]
-        used = [i for i, _ in enumerate(COLUMNS) if any(row[i] for row in rows[1:])]
-        widths = {i: max(len(row[i]) for row in rows) for i in used}
-        for k, row in enumerate(rows):
-            cells = [row[i].rjust(widths[i]) if COLUMNS[i] in NUMERIC else row[i].ljust(widths[i]) for i in used]
-            lines.append("  ".join(cells).rstrip())
-            if k == 0:
-                lines.append("  ".join("-" * widths[i] for i in used))
+        rows = [_row(unit) for unit in trunk.units]
+        used = [i for i, _ in enumerate(COLUMNS) if any(row[i] for row in rows)]
+        numbers = [place for place, i in enumerate(used) if COLUMNS[i] in NUMERIC]
+        lines += in_columns([[row[i] for i in used] for row in rows], right=numbers, titles=[COLUMNS[i] for i in used])
     lines += [f"left out: {line}" for line in left_out_lines(trunk)]
     lines += [f"note: {note}" for note in trunk.notes]
     return "\n".join(lines)

@@ -23,6 +23,7 @@ from skipscope.data.specs import NAMES
 from skipscope.errors import InputError
 from skipscope.papers.kit.names import PRESETS, ids, require_known
 from skipscope.registration import papers
+from skipscope.text_table import in_columns
 
 if TYPE_CHECKING:
     from skipscope.papers.kit.claims import Claim
@@ -83,8 +84,8 @@ def list_studies(
         talk.result(document({"studies": listed, "claims": rows}))
         return
     lines = [f"{study.id}  {study.title} ({', '.join(study.presets)})" for study in studies()]
-    table = _columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows])
-    talk.result("\n".join([*lines, "", table]))
+    table = in_columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows])
+    talk.result("\n".join([*lines, "", *table]))
 
 
 @study.command()
@@ -242,8 +243,3 @@ def _shown(found: dict[str, Any], preset: str) -> str:
     for claim in found["claims"]:
         lines += [f"  {claim['id']}: {claim['claim']}", f"    {claim['statistic']}", f"    {claim['expected']}"]
     return "\n".join(lines)
-
-
-def _columns(rows: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows)
