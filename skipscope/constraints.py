@@ -12,6 +12,7 @@ class Training(Constrained):
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ def each(*constraints: Constraint) -> Constraint:
     )
 
 
+whole = Constraint("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool))
+finite = Constraint("a finite number", math.isfinite)
 not_empty = Constraint("at least one value", bool)
 several = Constraint("at least two values", lambda values: len(values) >= 2)
 rising = Constraint("values that rise, none twice", lambda values: list(values) == sorted(set(values)))

@@ -28,7 +28,8 @@ _PLACE = re.compile(rb'"%b": ?"([0-9a-f]{64})"' % KEY.encode())
 def seal(content: bytes) -> bytes:
     """A document with `KEY: BLANK` in it, with the digest in place of the zeros."""
     found = _PLACE.search(content)
-    assert found is not None
+    if found is None:
+        raise ValueError(f"expected a document with the entry {KEY}, which is still blank; got none")
     return content[: found.start(1)] + _digest(content, found).encode() + content[found.end(1) :]
 
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.check.states import floats, training_pass
-from skipscope.module_calls import Call, following
+from skipscope.module_hooks import Call, following
 from skipscope.trace.undisturbed import unwrapped
 
 

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError, first_line
 from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import OUTPUT, modules_with_weights
-from skipscope.module_calls import Call, following
+from skipscope.module_hooks import Call, following
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed, unwrapped
@@ -33,7 +33,7 @@ from skipscope.trace.undisturbed import undisturbed, unwrapped
 class State:
     """layer: the path of the module that it enters, with `#2` at its second call. tensor: in the autograd graph.
 
-    axis: that of the samples, 0 also where every sample has several rows; None where they cannot be told apart.
+    axis: that of the samples, 0 also where every sample has several rows; None where no axis is theirs.
     """
 
     layer: str
@@ -46,7 +46,8 @@ class State:
 
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """(B, n) in float64 of a tensor of this state's shape, such as its gradient."""
-        assert self.axis is not None
+        if self.axis is None:
+            raise ValueError(f"the state at {self.layer} has no axis of samples")
         return tensor.detach().movedim(self.axis, 0).reshape(batch, -1).double()
 
 

@@ -102,7 +102,8 @@ def _unit(unit: Unit, point: Point, generator: torch.Generator) -> dict[str, Any
 
 def _last_weights(unit: Unit) -> list[str]:
     """Going back from each term of the sum but the skip, the first weights on every way."""
-    assert isinstance(unit, GraphUnit), "a trace without names of units follows a graph"
+    if not isinstance(unit, GraphUnit):
+        raise TypeError(f"{unit.name}: expected a unit of a graph, got {type(unit).__name__}")
     region, structure = unit.part.region, unit.trunk.structure
     inside = set(structure.branch_nodes(region))
     waiting = [term for term in region.terms if term is not region.skip]

@@ -33,13 +33,13 @@ from skipscope.measure import (
     trajectories,
     verification,
 )
-from skipscope.measure.conditioning import operations, state_shapes
+from skipscope.measure.layer_states import operations, state_shapes
 from skipscope.measure.leading import leading
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
-from skipscope.measure.triplets import DENSE_SIDE
 from skipscope.progress import Announce, Progress, announced
 from skipscope.spectrum import plan
+from skipscope.spectrum.plan import DENSE_SIDE
 from skipscope.trace import Point, Span, Stage, Trunk, Unit, trace
 
 if TYPE_CHECKING:

@@ -28,30 +28,25 @@ and are kept only for gradients.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.measure.gradient_ranks import GradientRanks, gradient_ranks
-from skipscope.measure.layers import (
-    OUTPUT,
-    Chosen,
-    Layer,
-    acting_weights,
-    main_tensor,
-    modules_with_weights,
-    run,
-    sample_axis,
-    undisturbed_run,
+from skipscope.measure.condition_columns import (
+    by_mode,
+    columns,
+    gradient_columns,
+    layer_labels,
+    state_columns,
+    weight_labels,
 )
+from skipscope.measure.layer_states import Passed
+from skipscope.measure.layers import Chosen, acting_weights, main_tensor, modules_with_weights
 from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision
@@ -65,7 +60,6 @@ if TYPE_CHECKING:
 
 REDUCTIONS: tuple[Reduction, ...] = ("max", "global", "channel", "matrix")
 MODES = 4  # of the weights of two-dimensional convolutions; more where a tensor has more
-RANKED = ("error", "input", "gradient")
 
 Loss = Callable[..., Tensor]
 
@@ -134,30 +128,17 @@ def conditioning(
     modes = max([MODES, *(len(condition.shape) for condition in conditions)])
     if measured:
         reduced = [[condition.reduced(reduce) for reduce in REDUCTIONS] for condition in measured.values()]
-        data |= _columns("weight", "weight", reduced) | _by_mode("weight", "weight", list(measured.values()), modes)
-        coordinates |= _weight_labels(model, measured)
+        data |= columns("weight", "weight", reduced) | by_mode("weight", "weight", list(measured.values()), modes)
+        coordinates |= weight_labels(model, measured)
     if rows:
-        coordinates |= _layer_labels(rows)
+        coordinates |= layer_labels(rows)
     if rows and states:
-        data |= _state_columns([row.state for row in rows if row.state is not None], modes)
+        data |= state_columns([row.state for row in rows if row.state is not None], modes)
     if rows and gradients:
-        data |= _gradient_columns([row.ranks for row in rows])
+        data |= gradient_columns([row.ranks for row in rows])
     coordinates |= {"mode": list(range(modes))} if conditions else {}
     attributes["left_out"] = "; ".join([*left_out, *passed.left_out])
     return xarray.Dataset(data, coordinates, attributes)
-
-
-def state_shapes(model: nn.Module, inputs: Inputs) -> dict[str, tuple[int, ...]]:
-    """Of all states that there are at a batch, by layer."""
-    passed = Passed(Chosen(None), states=False)
-    passed.through(model, inputs)
-    return {row.name: row.shape for row in passed.rows}
-
-
-def operations(shape: Sequence[int]) -> float:
-    """About how many the condition number of a weight or a state takes."""
-    sizes = [(size, math.prod(shape) // max(size, 1)) for size in (shape[:1] if len(shape) == 2 else shape)]
-    return float(sum(8 * max(sides) * min(sides) ** 2 for sides in sizes))
 
 
 def _weights(model: nn.Module, chosen: Chosen) -> dict[str, Condition | None]:
@@ -167,127 +148,6 @@ def _weights(model: nn.Module, chosen: Chosen) -> dict[str, Condition | None]:
         for name, weight in acting_weights(model).items()
         if chosen.include(name, name.rpartition(".")[0])
     }
-
-
-# -- states
-
-
-@dataclass(frozen=True)
-class State:
-    """A hidden state over the whole batch."""
-
-    condition: Condition
-    channel: int  # axis of units or channels
-
-    @classmethod
-    def of(cls, state: Tensor, axis: int, channel: int) -> State:
-        """axis: that of the samples."""
-        condition = condition_number(
-            state,
-            reduce="max",
-            leave_out=[axis] if state.dim() > 2 and axis != channel else [],
-            precision=torch.float64 if state.dtype == torch.float64 else torch.float32,
-            size=max(state.shape),
-        )
-        return cls(condition, channel)
-
-    def reduced(self) -> list[Condition]:
-        names: tuple[Reduction, ...] = ("max", "global", "channel", "channel")
-        return [self.condition.reduced(reduce, self.channel) for reduce in names]
-
-    @property
-    def zero_units(self) -> int:
-        """Units or channels that are exactly zero for all samples and places."""
-        return self.condition.zero_slices[self.channel]
-
-    @property
-    def limited(self) -> bool:
-        """Fewer samples and places than channels."""
-        shape = self.condition.shape
-        return math.prod(shape) // shape[self.channel] < shape[self.channel]
-
-
-@dataclass
-class Row:
-    """A layer, or the model's output."""
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    sample_axis: int
-    state: State | None
-    entry: Tensor | None = None  # kept for the gradient
-    exit: Tensor | None = None
-    module: nn.Module | None = None
-    ranks: GradientRanks | None = None
-
-
-@dataclass
-class Passed:
-    """What passes through a model: states are measured at once, entries and exits are kept for gradients alone."""
-
-    chosen: Chosen
-    states: bool
-    rows: list[Row] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    loss: float = math.nan
-
-    def through(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        loss: Callable[[Any], Tensor] | None = None,
-        *,
-        batch_statistics: bool = False,
-    ) -> None:
-        last: list[Layer] = []
-
-        def entered(layer: Layer, state: Tensor | None) -> None:
-            last[:] = [layer]
-            if self.chosen.include(layer.name, layer.path) and self._add(layer.name, layer.kind, state, layer, inputs):
-                self.rows[-1].module = layer.module
-                if loss is not None and state is not None:
-                    self.rows[-1].entry = state.detach().clone()  # later code may change it in place
-
-        def left(layer: Layer, output: Tensor) -> None:
-            for row in self.rows:
-                if row.name == layer.name:
-                    row.exit = output
-
-        with undisturbed_run(model, gradients=loss is not None, batch_statistics=batch_statistics):
-            output = run(model, inputs, entered, None if loss is None else left)
-            if self.chosen.include(OUTPUT):
-                self._add(OUTPUT, OUTPUT, main_tensor(output), last[0] if last else None, inputs)
-            if loss is not None:
-                self._differentiate(loss(output), inputs.batch)
-
-    def _add(self, name: str, kind: str, state: Tensor | None, layer: Layer | None, inputs: Inputs) -> bool:
-        """layer: which says what axis the channels are at."""
-        if state is None or state.dim() < 2 or not state.numel():
-            what = "no floating-point tensor" if state is None else f"shape {tuple(state.shape)}"
-            self.left_out.append(f"state at {name}: {what}")
-            return False
-        axis = sample_axis(state.shape, inputs.batch, inputs.axis)
-        channel = layer.channel(state.dim()) if layer else state.dim() - 1
-        measured = State.of(state.detach(), axis, channel) if self.states else None
-        self.rows.append(Row(name, kind, tuple(state.shape), axis, measured))
-        return True
-
-    def _differentiate(self, loss: Tensor, samples: int) -> None:
-        self.loss = float(loss.detach())
-        reached = {row.name: row.exit for row in self.rows if row.exit is not None}
-        if not reached:
-            self.left_out.append("gradients: there is no layer to measure them at")
-            return
-        if not loss.requires_grad:
-            raise InputError("conditioning: the loss depends on no layer that is measured; there are no gradients")
-        found = torch.autograd.grad(loss, list(reached.values()), allow_unused=True)
-        errors = dict(zip(reached, found, strict=True))
-        for row in self.rows:
-            error = errors.get(row.name)
-            if row.module is not None and row.entry is not None and error is not None:
-                row.ranks = gradient_ranks(row.module, row.entry, error, samples)
-            row.entry = row.exit = None
 
 
 def _loss(output: Any, targets: Any, loss: Loss | None) -> Tensor:
@@ -315,85 +175,3 @@ def _loss(output: Any, targets: Any, loss: Loss | None) -> Tensor:
             f"{int(targets.max())}"
         )
     return F.cross_entropy(scores, targets.to(scores.device))
-
-
-# -- columns
-
-
-def _weight_labels(model: nn.Module, measured: Mapping[str, Condition]) -> dict[str, Any]:
-    modules = dict(model.named_modules(remove_duplicate=False))
-    return {
-        "weight": list(measured),
-        "weight_shape": ("weight", [_text(condition.shape) for condition in measured.values()]),
-        "weight_kind": ("weight", [type(modules[name.rpartition(".")[0]]).__name__ for name in measured]),
-    }
-
-
-def _layer_labels(rows: Sequence[Row]) -> dict[str, Any]:
-    return {
-        "layer": [row.name for row in rows],
-        "layer_shape": ("layer", [_text(row.shape) for row in rows]),
-        "layer_kind": ("layer", [row.kind for row in rows]),
-        "sample_axis": ("layer", [row.sample_axis for row in rows]),
-    }
-
-
-def _columns(name: str, dimension: str, rows: Sequence[Sequence[Condition]]) -> dict[str, Any]:
-    dims = (dimension, "reduction")
-    ranks = [[math.nan if one.rank is None else one.rank for one in row] for row in rows]
-    return {
-        f"{name}_condition": (dims, numpy.array([[one.value for one in row] for row in rows])),
-        f"{name}_status": (dims, numpy.array([[one.status for one in row] for row in rows], dtype=object)),
-        f"{name}_rank": (dims, numpy.array(ranks, dtype=float)),
-        f"{name}_full_rank": (dims, numpy.array([[one.full_rank for one in row] for row in rows])),
-    }
-
-
-def _by_mode(name: str, dimension: str, found: Sequence[Condition], modes: int) -> dict[str, Any]:
-    """NaN and no status for modes that there are not or that are left out; a matrix has two, which agree."""
-    values, slices = (numpy.full((len(found), modes), numpy.nan) for _ in range(2))
-    statuses = numpy.full((len(found), modes), "", dtype=object)
-    for row, condition in enumerate(found):
-        for mode in condition.modes:
-            places = [0, 1] if len(condition.shape) == 2 else [mode.mode]
-            values[row, places], statuses[row, places] = mode.value, mode.status
-        slices[row, : len(condition.shape)] = condition.zero_slices
-    dims = (dimension, "mode")
-    return {
-        f"{name}_mode_condition": (dims, values),
-        f"{name}_mode_status": (dims, statuses),
-        f"{name}_zero_slices": (dims, slices),
-    }
-
-
-def _state_columns(states: Sequence[State], modes: int) -> dict[str, Any]:
-    data = _columns("state", "layer", [state.reduced() for state in states])
-    data |= _by_mode("state", "layer", [state.condition for state in states], modes)
-    data["state_zero_units"] = "layer", numpy.array([state.zero_units for state in states])
-    data["state_limited"] = "layer", numpy.array([state.limited for state in states])
-    return data
-
-
-def _gradient_columns(ranks: Sequence[GradientRanks | None]) -> dict[str, Any]:
-    """NaN and no status for layers without factors, and for the output."""
-    data: dict[str, Any] = {}
-    for name in RANKED:
-        found = [None if one is None else getattr(one, name) for one in ranks]
-        rank, full, value = (
-            numpy.array([math.nan if one is None else getattr(one, key) for one in found], dtype=float)
-            for key in ("rank", "full_rank", "condition")
-        )
-        statuses = numpy.array(["" if one is None else one.status for one in found], dtype=object)
-        data |= {
-            f"{name}_condition": ("layer", value),
-            f"{name}_status": ("layer", statuses),
-            f"{name}_rank": ("layer", rank),
-            f"{name}_full_rank": ("layer", full),
-            f"{name}_share": ("layer", rank / full),
-        }
-    data["bound"] = "layer", numpy.array([math.nan if one is None else one.bound for one in ranks])
-    return data
-
-
-def _text(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
 from skipscope.measure.trajectories import State, stages_of
-from skipscope.module_calls import Call, following
+from skipscope.module_hooks import Call, following
 from skipscope.trace import Trunk
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed

@@ -20,7 +20,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
-from skipscope.module_calls import Call, following
+from skipscope.module_hooks import Call, following
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed

@@ -94,8 +94,8 @@ def _executed(path: Path) -> ModuleType:
     # The name keeps a user's torch.py or data.py from shadowing anything; dataclasses look their module up by it.
     name = f"skipscope_factory_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} cannot be loaded as Python code; give a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

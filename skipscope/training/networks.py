@@ -13,36 +13,32 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import skipscope.models.names as names
 from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
+from skipscope.progress import Progress
 from skipscope.runs.cache import cache_root, key_of
 from skipscope.runs.files import plain, write_whole
 from skipscope.runs.folder import RunFolder
 from skipscope.runs.record import is_changed, read_record
 from skipscope.runs.versions import UNMIXED, versions
-from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.evaluation import accuracy
 from skipscope.training.history import History
 from skipscope.training.hooks import At
 from skipscope.training.loop import train
+from skipscope.training.network_files import State, digest_of, network_file, read_network, shapes_of
 from skipscope.training.settings import Settings
 
 TESTS = 20  # on the test images, over a training
-HEADER = "skipscope"
-AFTER = " epochs: "  # between the epoch of a snapshot and the name of a tensor
-State = dict[str, Tensor]
 Note = Callable[[str], None]  # what a reader of the results must know
 
 
@@ -85,7 +81,7 @@ class Network:
             {
                 **{name: now[name] for name in UNMIXED},
                 "model": names.parse(self.model),
-                "initial": _digest(self.initial().state_dict()),
+                "initial": digest_of(self.initial().state_dict()),
                 "data": self.data.describe(),
                 "settings": dataclasses.asdict(self._settings),
                 "seed": self.seed,
@@ -105,9 +101,7 @@ class Network:
             model = names.build(self.model)
         return model.to(self.device)
 
-    def train(
-        self, model: nn.Module, place: Path, progress: Callable[[int, int], None] | None
-    ) -> tuple[History, dict[int, State]]:
+    def train(self, model: nn.Module, place: Path, progress: Progress | None) -> tuple[History, dict[int, State]]:
         """With a checkpoint beside the place where the trained network will be; gives the snapshots too."""
         kept = (
             At(self.snapshots, lambda model, epoch, history: model.state_dict(), "snapshots")
@@ -149,7 +143,7 @@ class Trained:
         return self.history.diverged_at is not None
 
 
-def trained(network: Network, run: RunFolder, progress: Callable[[int, int], None]) -> Trained:
+def trained(network: Network, run: RunFolder, progress: Progress) -> Trained:
     """From the run's own folder, else from the cache, else trained now, going on from the run's last checkpoint."""
     key = network.key
     own = f"checkpoints/{network.model}-{network.seed}-{key[:12]}.safetensors"
@@ -172,7 +166,7 @@ def trained(network: Network, run: RunFolder, progress: Callable[[int, int], Non
     return _read(network, key, run.path, own, run.note)
 
 
-def train_into(network: Network, run: RunFolder, progress: Callable[[int, int], None]) -> Trained:
+def train_into(network: Network, run: RunFolder, progress: Progress) -> Trained:
     """Trained now, whatever the cache has, with its history as a dataset of the run."""
     key, own = network.key, _own(network)
     found = _in_run(network, key, run, own)
@@ -195,14 +189,11 @@ def help_training(network: Network, folder: Path) -> None:
         network.train(network.initial(), folder / own, None)
 
 
-def _make(network: Network, key: str, run: RunFolder, own: str, progress: Callable[[int, int], None]) -> bytes:
+def _make(network: Network, key: str, run: RunFolder, own: str, progress: Progress) -> bytes:
     """Train, and write the network into the run's folder; gives the file's content."""
     model = network.initial()
     history, snapshots = network.train(model, run.path / own, progress)
     model.eval()
-    state = dict(model.state_dict())
-    for epoch, former in snapshots.items():
-        state |= {f"{epoch}{AFTER}{name}": value for name, value in former.items()}
     about = {
         "key": key,
         "network": network.title,
@@ -210,7 +201,7 @@ def _make(network: Network, key: str, run: RunFolder, own: str, progress: Callab
         "history": plain(history.to_dict()),
         "test_accuracy": accuracy(model, network.data.test),
     }
-    content = tensor_file(state, {HEADER: json.dumps(about)})
+    content = network_file(model.state_dict(), snapshots, about)
     run.write(own, lambda path: path.write_bytes(content))
     _checkpoint(run.path / own).unlink(missing_ok=True)
     return content
@@ -253,57 +244,25 @@ def _in_run(network: Network, key: str, run: RunFolder, own: str) -> Trained | N
 def _read(network: Network, key: str, folder: Path, name: str, note: Note) -> Trained:
     """What a file holds, if it is whole and this network's; otherwise InputError says what is wrong with it."""
     file = folder / name
-    try:
-        content = read_tensors(file)
-        about, state = json.loads(content.metadata[HEADER]), content.tensors
-        history, test_accuracy = History.from_dict(about["history"]), float(about["test_accuracy"])
-        same = about["key"] == key
-        # Before there was a digest of the whole file, there was one of the weights.
-        whole = content.sealed or about["weights"] == _digest(state)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{file} is no trained network ({type(error).__name__}: {error})") from error
+    content = read_network(file)
     model = network.initial()
-    state, snapshots = _apart(state)
-    states = [_shapes(each) for each in (state, *snapshots.values())]
-    if not same or any(shapes != _shapes(model.state_dict()) for shapes in states):
+    states = [content.state, *content.snapshots.values()]
+    if content.key != key or any(shapes_of(state) != shapes_of(model.state_dict()) for state in states):
         raise InputError(f"{file} is another network than {network.title}")
-    if not whole:
+    if not content.whole:
         raise InputError(f"{file} has been changed: its weights are not those that were written")
     if not content.sealed:
         note(
             f"the file of {network.title} was written by an older version: its digest covers the weights, "
             "but neither the accuracy nor the history"
         )
-    model.load_state_dict(state)
-    return Trained(model.eval(), history, test_accuracy, name, snapshots)
-
-
-def _apart(state: State) -> tuple[State, dict[int, State]]:
-    """The last weights, and those of the snapshots."""
-    last: State = {}
-    snapshots: dict[int, State] = {}
-    for name, value in state.items():
-        epoch, after, own = name.partition(AFTER)
-        (snapshots.setdefault(int(epoch), {}) if after else last)[own if after else name] = value
-    return last, snapshots
+    model.load_state_dict(content.state)
+    return Trained(model.eval(), content.history, content.test_accuracy, name, content.snapshots)
 
 
 def _tensors(state: Mapping[str, Any]) -> State:
     """What a hook gave back: arrays as NumPy's, single numbers as Python's."""
     return {name: torch.as_tensor(value) for name, value in state.items()}
-
-
-def _digest(state: Mapping[str, Tensor]) -> str:
-    """Of names, kinds, shapes and values."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(state.items()):
-        found.update(repr((name, tensor.dtype, tuple(tensor.shape))).encode())
-        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    return {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in state.items()}
 
 
 def _in_words(shape: tuple[int, ...], classes: int) -> str:

@@ -3,81 +3,68 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+from skipscope.constraints import Constrained, Expectation, above, at_least, below, each, finite, one_of, rising, whole
 from skipscope.data.specs import AUGMENTATIONS
-from skipscope.errors import InputError
 
 SCHEDULES = ("cosine", "step", "constant")
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Constrained):
     """Stochastic gradient descent on the cross-entropy."""
 
-    epochs: int
-    batch: int = 64  # of all processes together; what does not fill a last batch is left out of an epoch
+    epochs: Annotated[int, whole, at_least(1)]
+    # Of all processes together; what does not fill a last batch is left out of an epoch.
+    batch: Annotated[int, whole, at_least(2)] = 64
 
-    rate: float = 0.1  # of learning: where the schedule begins, after the warm-up
-    schedule: str = "cosine"  # to zero along half a cosine; "step": times `factor` at each milestone; "constant"
-    milestones: tuple[int, ...] = ()  # epochs after which the rate falls
-    factor: float = 0.1
-    warmup: int = 0  # epochs in which the rate rises linearly
+    # Of learning: where the schedule begins, after the warm-up.
+    rate: Annotated[float, above(0), finite] = 0.1
+    # "cosine": to zero along half a cosine; "step": times `factor` at each milestone.
+    schedule: Annotated[str, one_of(*SCHEDULES)] = "cosine"
+    milestones: Annotated[tuple[int, ...], each(whole, at_least(1)), rising] = ()  # epochs after which the rate falls
+    factor: Annotated[float, above(0), finite] = 0.1
+    warmup: Annotated[int, whole, at_least(0)] = 0  # epochs in which the rate rises linearly
 
-    momentum: float = 0.9
+    momentum: Annotated[float, at_least(0), below(1)] = 0.9
     nesterov: bool = False
-    weight_decay: float = 5e-4
+    weight_decay: Annotated[float, at_least(0), finite] = 5e-4
     decay_norms: bool = True  # False: vectors (the scales and shifts of norms, biases) do not decay
-    clip: float | None = None  # the largest norm of the whole gradient
+    clip: Annotated[float | None, above(0), finite] = None  # the largest norm of the whole gradient
 
-    label_smoothing: float = 0.0
-    augmentation: str = "none"  # a name of skipscope.data.augmentation
-    precision: str = "float32"  # of the forward pass where torch.autocast finds it safe; weights keep their own
-    seed: int = 0  # of the order of the samples, of the augmentation, and of dropout
+    label_smoothing: Annotated[float, at_least(0), below(1)] = 0.0
+    augmentation: Annotated[str, one_of(*AUGMENTATIONS)] = "none"  # a name of skipscope.data.augmentation
+    # Of the forward pass where torch.autocast finds it safe; weights keep their own.
+    precision: Annotated[str, one_of(*PRECISIONS)] = "float32"
+    # Of the order of the samples, of the augmentation, and of dropout.
+    seed: Annotated[int, whole, at_least(0)] = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))
-        self._check_counts()
-        self._check_numbers()
-        _expect_one_of("schedule", self.schedule, SCHEDULES)
-        _expect_one_of("precision", self.precision, PRECISIONS)
-        self._check_milestones()
-        if self.nesterov and self.momentum == 0:
-            raise InputError("training: nesterov needs a momentum above 0, got 0")
-        _expect_one_of("augmentation", self.augmentation, AUGMENTATIONS)
+        super().__post_init__()
 
-    def _check_counts(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 2), ("warmup", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if not _is_count(value) or value < least:
-                raise InputError(f"training: expected {name} as a whole number of at least {least}, got {value!r}")
-        if self.warmup >= self.epochs:
-            raise InputError(f"training: the warm-up takes {self.warmup} of {self.epochs} epochs; leave at least one")
-
-    def _check_numbers(self) -> None:
-        clip = 1.0 if self.clip is None else self.clip
-        for name, value, fits, expected in (
-            ("rate", self.rate, self.rate > 0, "above 0"),
-            ("factor", self.factor, self.factor > 0, "above 0"),
-            ("momentum", self.momentum, 0 <= self.momentum < 1, "from 0 to below 1"),
-            ("weight_decay", self.weight_decay, self.weight_decay >= 0, "of at least 0"),
-            ("label_smoothing", self.label_smoothing, 0 <= self.label_smoothing < 1, "from 0 to below 1"),
-            ("clip", self.clip, clip > 0, "above 0, or None"),
-        ):
-            if not fits or (value is not None and not math.isfinite(value)):
-                raise InputError(f"training: expected {name} {expected}, got {value!r}")
-
-    def _check_milestones(self) -> None:
-        if (self.schedule == "step") != bool(self.milestones):
-            raise InputError(
-                f"training: the schedule 'step' and milestones go together, got '{self.schedule}' and {self.milestones}"
-            )
-        if not all(map(_is_count, self.milestones)) or list(self.milestones) != sorted(set(self.milestones)):
-            raise InputError(f"training: expected milestones as rising epochs, got {self.milestones}")
-        if self.milestones and not 1 <= self.milestones[0] <= self.milestones[-1] < self.epochs:
-            raise InputError(f"training: expected milestones from 1 to {self.epochs - 1}, got {self.milestones}")
+    def expectations(self) -> Iterator[Expectation]:
+        yield (
+            self.warmup < self.epochs,
+            f"warmup: expected fewer epochs than there are, {self.epochs}, got {self.warmup}",
+        )
+        yield (
+            (self.schedule == "step") == bool(self.milestones),
+            f"milestones: expected some with schedule='step' and none without, got {self.milestones} with "
+            f"schedule='{self.schedule}'",
+        )
+        yield (
+            not self.milestones or self.milestones[-1] < self.epochs,
+            f"milestones: expected epochs from 1 to {self.epochs - 1}, got {self.milestones}",
+        )
+        yield (
+            not self.nesterov or self.momentum > 0,
+            f"nesterov: expected a momentum above 0 with it, got {self.momentum}",
+        )
 
 
 def rate_at(settings: Settings, step: int, steps_per_epoch: int) -> float:
@@ -94,12 +81,3 @@ def rate_at(settings: Settings, step: int, steps_per_epoch: int) -> float:
         return settings.rate * (1 + math.cos(math.pi * share)) / 2
     passed = sum(milestone * steps_per_epoch <= step for milestone in settings.milestones)
     return settings.rate * settings.factor**passed
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _expect_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"training: no {name} '{value}'; known: {', '.join(known)}")

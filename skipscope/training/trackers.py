@@ -18,9 +18,7 @@ Memory does not grow with the number of batches (`streaming.py`).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +30,13 @@ from torch.nn import functional as F
 
 from skipscope.data.dataset import Split
 from skipscope.errors import InputError
-from skipscope.module_calls import Call, following
 from skipscope.numerics import seed_of
 from skipscope.trace.undisturbed import kept_places
 from skipscope.training.history import History
 from skipscope.training.modes import in_mode
 from skipscope.training.randomness import same_kernels_each_time
 from skipscope.training.streaming import RELATIVE_ERROR, Distribution, Stream, bin_edges
+from skipscope.training.tracked_layers import Layer, called_layers, chosen_layers, streaming_activations, weight_of
 
 if TYPE_CHECKING:
     import xarray
@@ -47,8 +45,6 @@ WHAT = ("activations", "weights", "gradients")
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 ENDS = (0, -2)  # the first layer and the last but one
 STATISTICS = ("count", "zeros", "nan", "infinite", "mean", "deviation", "minimum", "maximum")
-
-Layer = str | int
 
 
 class Tracker:
@@ -93,12 +89,12 @@ class Tracker:
         cuda = [weight.device] if weight.device.type == "cuda" else []
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         with torch.random.fork_rng(cuda), torch.enable_grad(), same_kernels_each_time(), kept_places(model):
-            layers = _called(model, buffers, self._images(self._samples()[:2], weight))
-            names = _chosen(self.layers, list(layers))
+            layers = called_layers(model, buffers, self._images(self._samples()[:2], weight))
+            names = chosen_layers(self.layers, list(layers))
             streams = {what: {name: Stream(weight.device) for name in names} for what in self.what}
             if "weights" in streams:
                 for name, stream in streams["weights"].items():
-                    stream.update(_weight(layers[name]))
+                    stream.update(weight_of(layers[name]))
             if self.what != ("weights",):
                 with in_mode(model, training=self.training):
                     self._pass(model, buffers, layers, streams)
@@ -113,7 +109,7 @@ class Tracker:
         streams: Mapping[str, Mapping[str, Stream]],
     ) -> None:
         """All batches through the model; fills the streams of activations and gradients."""
-        weights = {name: _weight(layers[name]) for name in streams.get("gradients", ())}
+        weights = {name: weight_of(layers[name]) for name in streams.get("gradients", ())}
         frozen = [name for name, weight in weights.items() if not weight.requires_grad]
         if frozen:
             raise InputError(
@@ -121,7 +117,7 @@ class Tracker:
             )
         for chosen in self._samples().split(self.batch):
             images = self._images(chosen, next(model.parameters())).requires_grad_()
-            with _streaming_activations(layers, streams.get("activations", {})) as finish:
+            with streaming_activations(layers, streams.get("activations", {})) as finish:
                 outputs = functional_call(model, buffers, (images,))
                 finish(outputs)
             if weights:
@@ -205,94 +201,3 @@ def distributions(results: Mapping[int, xarray.Dataset]) -> xarray.Dataset:
 
 def _edges(bins: numpy.ndarray) -> dict[str, Any]:
     return {name: ("bin", edge) for name, edge in zip(("low", "high"), bin_edges(bins), strict=True)}
-
-
-# -- layers
-
-
-def _weight(module: nn.Module) -> nn.Parameter:
-    return dict(module.named_parameters(recurse=False))["weight"]
-
-
-def _has_weight(module: nn.Module) -> bool:
-    weight = dict(module.named_parameters(recurse=False)).get("weight")
-    return weight is not None and weight.dim() >= 2
-
-
-def _called(model: nn.Module, buffers: dict[str, Tensor], images: Tensor) -> dict[str, nn.Module]:
-    """The layers in the order of their first calls, in evaluation mode, where no branch is left out by chance."""
-    found: dict[str, nn.Module] = {}
-
-    def note(call: Call) -> None:
-        found.setdefault(call.path, call.module)
-
-    layers = {name: module for name, module in model.named_modules() if _has_weight(module)}
-    with following(layers, entered=note), in_mode(model, training=False), torch.no_grad():
-        functional_call(model, buffers, (images,))
-    if not found:
-        raise InputError(f"Tracker: {type(model).__name__} calls no module with a weight of two or more dimensions")
-    return found
-
-
-def _chosen(layers: Sequence[Layer], names: list[str]) -> list[str]:
-    found = []
-    for layer in layers:
-        if isinstance(layer, str):
-            if layer not in names:
-                raise InputError(f"Tracker: no layer '{layer}' is called; expected one of {', '.join(names)}")
-            found.append(layer)
-        else:
-            if not -len(names) <= layer < len(names):
-                raise InputError(f"Tracker: expected a layer from {-len(names)} to {len(names) - 1}, got {layer}")
-            found.append(names[layer])
-    return list(dict.fromkeys(found))  # in a network of two layers the first one is also the last but one
-
-
-# -- activations
-
-
-@contextmanager
-def _streaming_activations(layers: Mapping[str, nn.Module], streams: Mapping[str, Stream]) -> Iterator[Any]:
-    """Inside, a forward pass fills the streams; call what it gives with the pass's output."""
-    waiting: list[tuple[str, Any]] = []  # layers that have been called, and where their output is in autograd's graph
-
-    def give(state: Tensor) -> None:
-        for call in list(waiting):
-            name, node = call
-            if _depends(state.grad_fn, node):
-                streams[name].update(state)
-                waiting.remove(call)
-
-    def entered(call: Call) -> None:
-        for state in (*call.args, *call.kwargs.values()):
-            if isinstance(state, Tensor):
-                give(state)
-
-    def left(call: Call, output: Any) -> None:
-        if not isinstance(output, Tensor) or output.grad_fn is None:
-            raise InputError(f"Tracker: expected one tensor with a gradient as the output of '{call.path}'")
-        waiting.append((call.path, output.grad_fn))
-
-    def finish(output: Tensor) -> None:
-        give(output)
-        if waiting:
-            unused = ", ".join(sorted({name for name, _ in waiting}))
-            raise InputError(f"Tracker: expected layers that the network's output depends on, got {unused}")
-
-    followed = {name: layers[name] for name in streams}
-    with following(layers, entered=entered), following(followed, left=left):
-        yield finish
-
-
-def _depends(node: Any, on: Any) -> bool:
-    """Whether autograd would come from one node of its graph to the other; the near ones are looked at first."""
-    seen, waiting = {node}, deque([node])
-    while waiting:
-        here = waiting.popleft()
-        if here is on:
-            return True
-        for before, _ in () if here is None else here.next_functions:
-            if before not in seen:
-                seen.add(before)
-                waiting.append(before)
-    return False

@@ -22,7 +22,8 @@ from skipscope.models.weights import load_weights
 from skipscope.runs import RunFolder
 from skipscope.runs.record import write_record
 from skipscope.training import Settings
-from skipscope.training.networks import Network, Trained, _digest, _read, train_into, trained
+from skipscope.training.network_files import digest_of
+from skipscope.training.networks import Network, Trained, _read, train_into, trained
 from tests.flips import flipped
 
 TINY = "resnet8-digits-n8"
@@ -319,14 +320,14 @@ def test_no_flipped_bit_is_loaded_as_weights(tmp_path: Path) -> None:
     for whole in (file, demo):
         model = network().initial()
         load_weights(model, whole)
-        expected = _digest(model.state_dict())
+        expected = digest_of(model.state_dict())
         for place, changed in flipped(whole.read_bytes(), 60):
             (tmp_path / "a.safetensors").write_bytes(changed)
             try:
                 load_weights(model, tmp_path / "a.safetensors")
             except InputError:
                 continue
-            assert _digest(model.state_dict()) == expected, place  # the digest's own name was hit
+            assert digest_of(model.state_dict()) == expected, place  # the digest's own name was hit
 
 
 def test_a_file_of_before_there_were_digests_is_read_and_noted(cache: Path, tmp_path: Path) -> None:
@@ -335,7 +336,7 @@ def test_a_file_of_before_there_were_digests_is_read_and_noted(cache: Path, tmp_
         expected = once(run)
     (kept,) = cache.iterdir()
     weights = load_file(kept)
-    save_file(weights, kept, {"skipscope": json.dumps({**about(kept), "weights": _digest(weights)})})
+    save_file(weights, kept, {"skipscope": json.dumps({**about(kept), "weights": digest_of(weights)})})
     with RunFolder(tmp_path / "b", "a test") as run:
         assert_same(once(run), expected)
         assert once.steps == 0

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from skipscope.module_calls import Call, following
+from skipscope.module_hooks import Call, following
 
 
 class Net(nn.Module):
