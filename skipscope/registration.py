@@ -48,6 +48,11 @@ class Paper:
     measures: Callable[[], Mapping[str, Callable[..., Any]]] = _nothing  # by name
 
 
+def on_first_use(module: str, name: str) -> Callable[[], Any]:
+    """A part of a paper: what a module has under a name. The module is imported when the function is called."""
+    return lambda: getattr(import_module(module), name)
+
+
 @cache
 def papers() -> tuple[Paper, ...]:
     """Ours, where they are installed, then those of other packages; two papers with one letter are an error."""

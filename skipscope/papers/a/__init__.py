@@ -23,35 +23,7 @@ otherwise a quantity has one value per seed: the mean over at least 10 training 
 skips.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from skipscope.registration import Paper
-
-if TYPE_CHECKING:
-    from skipscope.models.families import NetworkNames
-    from skipscope.report.views import ViewOfMeasure
-
-
-def _views() -> Mapping[str, ViewOfMeasure]:
-    from skipscope.papers.a.views import VIEWS
-
-    return VIEWS
-
-
-def _figures() -> Mapping[str, Callable[..., Any]]:
-    from skipscope.papers.a.figures import FIGURES
-
-    return FIGURES
-
-
-def _networks() -> Sequence[NetworkNames]:
-    from skipscope.papers.a.networks.names import AlignmentNames
-
-    return (AlignmentNames(),)
-
+from skipscope.registration import Paper, on_first_use
 
 PAPER = Paper(
     letter="A",
@@ -64,7 +36,7 @@ PAPER = Paper(
         "theorem31": "Aligned Jacobians make a line: theorem 3.1",
         "theorem33": "Free Jacobians align: theorem 3.3",
     },
-    networks=_networks,
-    views=_views,
-    figures=_figures,
+    networks=on_first_use(f"{__name__}.networks.names", "FAMILIES"),
+    views=on_first_use(f"{__name__}.views", "VIEWS"),
+    figures=on_first_use(f"{__name__}.figures", "FIGURES"),
 )

@@ -26,22 +26,7 @@ linear map can do. Of trained or randomly initialised networks a quantity has on
 differs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from skipscope.registration import Paper
-
-if TYPE_CHECKING:
-    from skipscope.report.views import ViewOfMeasure
-
-
-def _views() -> Mapping[str, ViewOfMeasure]:
-    from skipscope.papers.b.views import VIEWS
-
-    return VIEWS
-
+from skipscope.registration import Paper, on_first_use
 
 PAPER = Paper(
     letter="B",
@@ -56,5 +41,5 @@ PAPER = Paper(
         "norms": "Deeper networks have smaller weights (figures 2 and 3)",
         "shortcuts": "Shortcuts of depths 1 to 4 (figure 9)",
     },
-    views=_views,
+    views=on_first_use(f"{__name__}.views", "VIEWS"),
 )

@@ -17,34 +17,7 @@ views/, figures/     what a report shows of its datasets
 Its networks are the core's: ResNets, their plain twins, ResNeXts and DiracNets (`skipscope.models`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-from skipscope.registration import Paper
-
-if TYPE_CHECKING:
-    from skipscope.report.views import ViewOfMeasure
-
-
-def _views() -> Mapping[str, ViewOfMeasure]:
-    from skipscope.papers.c.views import VIEWS
-
-    return VIEWS
-
-
-def _figures() -> Mapping[str, Callable[..., Any]]:
-    from skipscope.papers.c.figures import FIGURES
-
-    return FIGURES
-
-
-def _measures() -> Mapping[str, Callable[..., Any]]:
-    from skipscope.papers.c.measures import layer_sensitivity, sensitivity
-
-    return {"sensitivity": sensitivity, "layer_sensitivity": layer_sensitivity}
-
+from skipscope.registration import Paper, on_first_use
 
 PAPER = Paper(
     letter="C",
@@ -60,7 +33,7 @@ PAPER = Paper(
         "deeper": "Networks of 200 layers (figures 10 and 11)",
         "dirac": "DiracNets: an identity in the weights in place of skips",
     },
-    views=_views,
-    figures=_figures,
-    measures=_measures,
+    views=on_first_use(f"{__name__}.views", "VIEWS"),
+    figures=on_first_use(f"{__name__}.figures", "FIGURES"),
+    measures=on_first_use(f"{__name__}.measures", "MEASURES"),
 )

@@ -24,28 +24,7 @@ of the state; the others down-sample. A quantity's members are the units, stages
 all networks, and otherwise the networks.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-from skipscope.registration import Paper
-
-if TYPE_CHECKING:
-    from skipscope.report.views import ViewOfMeasure
-
-
-def _views() -> Mapping[str, ViewOfMeasure]:
-    from skipscope.papers.d.views import VIEWS
-
-    return VIEWS
-
-
-def _figures() -> Mapping[str, Callable[..., Any]]:
-    from skipscope.papers.d.figures import FIGURES
-
-    return FIGURES
-
+from skipscope.registration import Paper, on_first_use
 
 PAPER = Paper(
     letter="D",
@@ -61,6 +40,6 @@ PAPER = Paper(
         "scaling": "The plateau of a scaled skip (figure 5, left)",
         "noise": "Weights between trained ones and noise (figure 5, right)",
     },
-    views=_views,
-    figures=_figures,
+    views=on_first_use(f"{__name__}.views", "VIEWS"),
+    figures=on_first_use(f"{__name__}.figures", "FIGURES"),
 )

@@ -67,6 +67,9 @@ class AlignmentNames:
         return False
 
 
+FAMILIES = (AlignmentNames(),)
+
+
 def spec_of(name: str) -> AlignmentSpec:
     """The network that a name stands for."""
     first, *rest = name.split("-")
