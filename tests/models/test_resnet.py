@@ -69,10 +69,17 @@ def test_every_block_is_found_as_a_unit(options: dict[str, Any]) -> None:
     assert torch.allclose(trunk.replay(x), net(x), atol=1e-5)
 
 
+BARE = [{"batch_norm": False}, {"activation": "linear"}, {"batch_norm": False, "activation": "linear"}]
+
+
 @pytest.mark.parametrize(
-    "options", [{"batch_norm": False}, {"activation": "linear"}, {"batch_norm": False, "activation": "linear"}], ids=str
+    ("options", "preactivation"),
+    thinned(
+        itertools.product(BARE, [False, True]),
+        fast=[(BARE[0], False), (BARE[0], True), (BARE[1], True), (BARE[2], False)],
+    ),
+    ids=str,
 )
-@pytest.mark.parametrize("preactivation", [False, True])
 def test_units_are_found_without_norm_and_without_activation(options: dict[str, Any], preactivation: bool) -> None:
     net = small(8, preactivation=preactivation, **options).eval()
     trunk = ss.trace(net, torch.randn(2, 2, 8, 8))
@@ -93,8 +100,10 @@ def test_the_plain_twin_starts_from_the_same_weights(options: dict[str, Any]) ->
     assert all(torch.equal(residual[name], value) for name, value in plain.items())
 
 
-@pytest.mark.parametrize("block", ["basic", "bottleneck"])
-@pytest.mark.parametrize("preactivation", [False, True])
+@pytest.mark.parametrize(
+    ("block", "preactivation"),
+    thinned(itertools.product(["basic", "bottleneck"], [False, True]), fast=[("basic", False), ("bottleneck", True)]),
+)
 def test_the_plain_twin_has_no_units(block: str, preactivation: bool) -> None:
     net = small(skips=False, block=block, preactivation=preactivation).eval()
     assert len(ss.trace(net, torch.randn(2, 2, 8, 8))) == 0
