@@ -63,7 +63,7 @@ def usable_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).split("\n")[0].split(". ")[0]
     if reason:
-        raise InputError(f"--device {name} cannot be used here ({reason}); use cpu or a device that is there")
+        raise InputError(f"device={name!r} cannot be used here ({reason}); use cpu or a device that is there")
     return device
 
 

@@ -338,7 +338,7 @@ def with_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("text", [None, "skip connections"])
 def test_code_of_a_directory_is_not_run_unless_it_is_trusted(with_code: Path, tmp_path: Path, text: str | None) -> None:
-    with pytest.raises(InputError, match=r"needs the Python code that comes with it.*--trust-remote-code") as caught:
+    with pytest.raises(InputError, match=r"needs the Python code that comes with it.*trust_remote_code=True") as caught:
         resolve(f"hf:{with_code}", text=text)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
@@ -366,7 +366,7 @@ def test_code_of_a_tokenizer_is_not_run_either(saved: Path, tmp_path: Path, monk
 
 
 def test_code_of_others_is_not_asked_for(factory: Path) -> None:
-    with pytest.raises(InputError, match="--trust-remote-code is for an hf: model"):
+    with pytest.raises(InputError, match="trust_remote_code=True is for an hf: model"):
         resolve(f"{factory}:alone", trust_remote_code=True)
 
 
@@ -665,7 +665,7 @@ def test_a_missing_file_is_noticed_before_the_model_is_built(tmp_path: Path) -> 
 def test_an_example_in_another_precision_than_the_weights_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "doubled.py"
     file.write_text("import torch\ndef make():\n    return torch.nn.Linear(4, 4), torch.randn(3, 4).double()\n")
-    with pytest.raises(InputError, match=r"its example is float64, its weights are float32; .*--dtype"):
+    with pytest.raises(InputError, match=r"its example is float64, its weights are float32; .*dtype="):
         resolve(f"{file}:make")
     source = resolve(f"{file}:make", dtype="float64")
     assert isinstance(source.batch, Tensor)

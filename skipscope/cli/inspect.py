@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from skipscope.cli.beforehand import require_run_folder
+from skipscope.cli.option_names import in_commands
 from skipscope.cli.options import (
     Data,
     Device,
@@ -120,7 +121,7 @@ def inspect(
         numbers = {name: data.drop_dims("index", errors="ignore").to_dict() for name, data in result.datasets.items()}
         talk.result(document({"notes": result.notes, "folder": str(run.path), "run": run.record, "measured": numbers}))
     else:
-        talk.result(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}")
+        talk.result(in_commands(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}"))
     talk.say(f"wrote {report}")
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from skipscope.cli.option_names import in_options, options_of
 from skipscope.errors import InputError, SkipscopeError
 from skipscope.visible import visible
 
@@ -166,12 +167,17 @@ talk = Talk()
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """A command with -q and -v behind its own options, whose words go where they belong."""
 
+    options = options_of(function)
+
     @functools.wraps(function)
     def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
         talk.set(quiet, verbose)
         with stopped_by_hand("interrupted"), talk.during(function.__name__.replace("_", " "), given):
             try:
                 function(**given)
+            except SkipscopeError as error:
+                error.args = (in_options(str(error), options), *error.args[1:])
+                raise
             except SystemExit as left:  # not ours: we raise typer.Exit
                 raise InputError(
                     f"the model's own code ends the program (sys.exit({left.code!r})); take that out"

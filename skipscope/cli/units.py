@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skipscope.cli.beforehand import require_folder
+from skipscope.cli.option_names import in_commands
 from skipscope.cli.options import (
     Data,
     Device,
@@ -65,6 +66,6 @@ def units(
         from skipscope.runs import write_whole
 
         write_whole(out / "units.json", lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
-    talk.result(written if as_json else f"{source}\n\n{trunk}")
+    talk.result(written if as_json else in_commands(f"{source}\n\n{trunk}"))
     if out is not None:
         talk.say(f"wrote {out / 'units.json'}")

@@ -51,7 +51,7 @@ def parse(spec: str) -> Spec:
     if name == "folder" and not path:
         raise InputError(f"folder needs a path: folder:PATH, where PATH holds {IMAGE_FOLDER}")
     if name == "digits" and path:
-        raise InputError(f"the digits are embedded and take no path, got '{path}'; write --data digits")
+        raise InputError(f"the digits are embedded and take no path, got '{path}'; write digits alone")
     wanted = dataclasses.replace(SHORT.get(name, Spec(name)), path=path or None)
     if not slash:
         return wanted

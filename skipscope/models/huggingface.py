@@ -99,7 +99,7 @@ def _refuse_own_code(name: str, error: Exception) -> None:
     if "trust_remote_code" in str(error):
         raise InputError(
             f"hf:{name} needs the Python code that comes with it, which is not run unless you say so: read it, and "
-            "give --trust-remote-code if you trust it"
+            "give trust_remote_code=True if you trust it"
         ) from error
 
 
@@ -126,10 +126,10 @@ def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:
     if main == "input_ids" and vocabulary:
         shape = wish.shape or (min(TOKENS, _longest(config) or TOKENS),)
         if len(shape) != 1:
-            raise InputError(f"hf:{name} takes tokens: --input-shape is one number, the count of tokens, got {shape}")
+            raise InputError(f"hf:{name} takes tokens: input_shape= is one number, the count of tokens, got {shape}")
         return _language_inputs(config, _random_tokens(config, vocabulary, *shape, wish.samples))
     if wish.shape is None:
-        raise InputError(f"hf:{name} takes {main}; say their shape without the batch: --input-shape SIZE,SIZE,...")
+        raise InputError(f"hf:{name} takes {main}; give their shape without the batch with input_shape=")
     inputs = {main: random_images(wish.shape, wish.samples)}
     if config.is_encoder_decoder and vocabulary:
         inputs["decoder_input_ids"] = _random_tokens(config, vocabulary, TOKENS, wish.samples)
@@ -151,12 +151,12 @@ def _tokens(transformers: Any, name: str, config: Any, trusted: dict[str, bool],
     except (OSError, ValueError, KeyError, ImportError) as error:
         _refuse_own_code(name, error)
         raise InputError(
-            f"--text needs a tokenizer, and hf:{name} has none here; give a directory that holds the model's tokenizer "
-            "files, or use --input-shape COUNT for random tokens"
+            f"text= needs a tokenizer, and hf:{name} has none here; give a directory that holds the model's tokenizer "
+            "files, or their number with input_shape=, for random tokens"
         ) from error
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
     if ids.numel() == 0:
-        raise InputError("--text gives no tokens; write at least one word")
+        raise InputError("text= gives no tokens; write at least one word")
     _check_length(config, ids.shape[1])
     return ids.expand(BATCH_SIZE, -1).contiguous()
 

@@ -46,7 +46,7 @@ def require_input_room(shape: Sequence[int], dtype: torch.dtype) -> None:
         has = "" if free is None else f", and cpu has {free / GIB:.1f} GiB free"
         raise InputError(
             f"inputs of {' x '.join(map(str, shape))} need {size / GIB:.1f} GiB{has}; "
-            "take fewer samples, or a smaller --input-shape"
+            "take fewer samples, or a smaller input_shape="
         )
 
 
@@ -70,7 +70,7 @@ def require_forward_room(model: nn.Module, batch: Any, description: str) -> None
     if largest.bytes > free:
         raise InputError(
             f"{description} needs {largest.bytes / GIB:.1f} GiB for {largest.operation} at these inputs, and "
-            f"{device.type} has {free / GIB:.1f} GiB free; take fewer samples, or a smaller --input-shape"
+            f"{device.type} has {free / GIB:.1f} GiB free; take fewer samples, or a smaller input_shape="
         )
 
 

@@ -1,4 +1,5 @@
-"""MODEL and --weights, as a user writes them. Read and refused without torch, so that a slip is told at once."""
+"""Names of models and of files with weights, as a user writes them. They are read without torch, so that a mistake is
+reported at once."""
 
 from __future__ import annotations
 
@@ -44,12 +45,12 @@ def require_weights(path: Path) -> None:
 
 def require_dtype(name: str) -> None:
     if name not in DTYPES:
-        raise InputError(f"--dtype {name} is not a type to measure in; use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
+        raise InputError(f"dtype={name!r} is not a type to measure in; use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
 
 
 def require_trust(spec: str, trust_remote_code: bool) -> None:
     if trust_remote_code and read_model(spec)[0] != "hf":
-        raise InputError(f"--trust-remote-code is for an hf: model that comes with code of its own, not for {spec}")
+        raise InputError(f"trust_remote_code=True is for an hf: model that comes with code of its own, not for {spec}")
 
 
 def require_text(spec: str) -> None:
@@ -58,7 +59,7 @@ def require_text(spec: str) -> None:
 
 
 def no_text(description: str) -> InputError:
-    return InputError(f"--text needs a Hugging Face language model (hf:DIRECTORY with a tokenizer), not {description}")
+    return InputError(f"text= needs a Hugging Face language model (hf:DIRECTORY with a tokenizer), not {description}")
 
 
 def there(asked: Callable[[], bool]) -> bool:

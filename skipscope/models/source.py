@@ -181,7 +181,7 @@ def _require_precision(batch: Batch, source: Source) -> None:
         names = (", ".join(sorted(str(t).removeprefix("torch.") for t in some)) for some in (example, weights))
         raise InputError(
             f"{source.description}: its example is {next(names)}, its weights are {next(names)}; convert one of them, "
-            "or name the precision for both with --dtype"
+            "or name the precision for both with dtype="
         )
 
 

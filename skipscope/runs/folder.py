@@ -243,7 +243,7 @@ class RunFolder:
     ) -> None:
         differences = differences_of(found, asked)
         if former == "refuse":
-            change = "" if differences or not resumable else " (--resume goes on with it)"
+            change = "" if differences or not resumable else " (former='resume' goes on with it)"
             raise InputError(
                 f"{self.path} holds a run of {asked['what']} with status '{found['status']}'{change}; "
                 "choose another folder"

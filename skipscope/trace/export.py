@@ -204,8 +204,7 @@ def _explained(model: nn.Module, inputs: Inputs, error: Exception) -> Exception:
     what = f"operation {operation.group(0)}: " if operation else ""
     return TraceError(
         f"{type(model).__name__} cannot be exported: {what}{_first_line(error)}{where}. "
-        "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...]), "
-        "or --units path.of.module,... on the command line"
+        "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...])"
     )
 
 

@@ -30,8 +30,8 @@ def never_seen(model: nn.Module) -> list[str]:
         return []
     return [
         f"{len(fresh)} of {len(tracking)} batch norms have never seen data (mean 0, variance 1) and normalise nothing: "
-        "sizes of states and of Jacobians are not those that training begins with; inspect --calibrate, or "
-        "calibrate=True of ss.trace and ss.inspect, takes the statistics of the batch, on a copy"
+        "sizes of states and of Jacobians are not those that training begins with; calibrate=True of "
+        "ss.trace and ss.inspect takes the statistics of the batch, on a copy"
     ]
 
 

@@ -91,8 +91,7 @@ def _check_replay(trunk: Trunk, inputs: Inputs, expected: Any) -> None:
         raise TraceError(
             f"replaying the graph of {type(trunk.model).__name__} differs from its own output by a relative error of "
             f"{error:.1e}; the model may depend on something outside its inputs and weights. "
-            "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...]), "
-            "or --units path.of.module,... on the command line"
+            "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...])"
         )
     finite = [torch.isfinite(leaf) for leaf in _floats(expected)]
     if not all(some.all() for some in finite):

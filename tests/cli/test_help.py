@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import typer.main
-from skipscope.cli.study import study
 
 from skipscope.cli import app, completion
 from tests.commands import run_command
@@ -136,11 +135,11 @@ def test_what_is_offered_is_what_the_library_knows() -> None:
     from skipscope.models.request import SOURCES
     from skipscope.models.resnet_specification import LAYERS
     from skipscope.models.source import RECIPES
-    from skipscope.papers.kit.catalogue import STUDIES
-    from skipscope.papers.kit.study import PRESETS
+    from skipscope.papers.kit.catalogue import studies
+    from skipscope.papers.kit.command import study
+    from skipscope.papers.kit.names import ids
 
-    assert completion.studies() == {study.id: study.title for study in STUDIES}
-    assert tuple(completion.PRESETS) == tuple(PRESETS)
+    assert ids() == {study.id: study.title for study in studies()}
     assert tuple(completion.SOURCES) == SOURCES == (*RECIPES, "hf")
     assert ("digits", *ENTRIES) == NAMES
     for name in AUGMENTATIONS:

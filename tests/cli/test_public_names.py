@@ -49,7 +49,7 @@ BEFORE = (
     "from skipscope.trace import trace",
     "from skipscope.trace.trunk import Trunk",
     "from skipscope import trace; import skipscope.trace.rule",
-    "import skipscope.cli, skipscope.studies",
+    "import skipscope.cli, skipscope.papers.kit.running",
 )
 
 

@@ -57,12 +57,11 @@ def net(tmp_path: Path) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Commands without their long work; what they say is theirs. Gives the report's path."""
-    import skipscope.studies
-
     import skipscope.demo
+    import skipscope.papers.kit.running
     import skipscope.report
-    from skipscope.papers.kit.claims import Decision
     from skipscope.papers.kit.running import Outcome
+    from skipscope.runs import Decision
 
     report = tmp_path / "run" / "report.html"
     report.parent.mkdir()
@@ -81,9 +80,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
     monkeypatch.setattr(skipscope.report, "write_report", write_report)
     monkeypatch.setattr(skipscope.report, "write_page", write_page)
-    monkeypatch.setattr(
-        skipscope.studies, "run_studies", lambda *_, **__: Outcome(report.parent, {"notes": ["a note"]}, (bad,))
-    )
+    outcome = Outcome(report.parent, {"notes": ["a note"]}, (bad,))
+    monkeypatch.setattr(skipscope.papers.kit.running, "run_studies", lambda *_, **__: outcome)
     shown = SimpleNamespace(folder=report.parent, to_dict=lambda: {"folder": str(report.parent), "claims": []})
     monkeypatch.setattr(skipscope.demo, "demo", lambda *_, **__: shown)
     monkeypatch.chdir(tmp_path)
@@ -215,7 +213,7 @@ def test_a_claim_that_fails_is_one_with_strict(
     assert "not reproduced" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("when", ["skipscope.studies.run_studies", "skipscope.studies.find"])
+@pytest.mark.parametrize("when", ["skipscope.papers.kit.running.run_studies", "skipscope.papers.kit.catalogue.find"])
 def test_an_interruption_is_130(
     when: str, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
