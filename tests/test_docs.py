@@ -3,7 +3,6 @@ targets, files and Python names that they mention exist; the site builds strictl
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -19,8 +18,11 @@ from typing import Any
 import pytest
 import typer
 
+from skipscope import registration
 from skipscope.cli import app
+from skipscope.papers.kit import catalogue
 from skipscope.papers.kit.catalogue import find, studies
+from tests.commands import run_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -67,32 +69,44 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(compile(program_of(page), str(page), "exec"), {"__name__": "page"})
 
 
-def test_the_paper_of_another_package_runs(tmp_path: Path) -> None:
-    """The files that docs/studies.md shows, as an installed package: found by its entry point, run to a verdict."""
-    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
-    files = dict(FILE.findall(page))
-    for name, text in files.items():
+@pytest.fixture
+def installed_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package that docs/studies.md shows, file by file, as pip would install it; gone again after the test."""
+    files = dict(FILE.findall((ROOT / "docs" / "studies.md").read_text(encoding="utf-8")))
+    for name, text in {**files, "identity_paper/studies/__init__.py": ""}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "identity_paper" / "studies" / "__init__.py").touch()
     project = tomllib.loads(files["pyproject.toml"])["project"]
-    installed = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
-    (group, entries), *none = project["entry-points"].items()
-    (installed / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in entries.items()))
-    assert none == []
-    run = subprocess.run(
-        [sys.executable, "-m", "skipscope", "study", "run", "E.isometry", "--out", "isometry", "--strict"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert re.search("E1.* reproduced", run.stdout), run.stdout
-    assert "not reproduced" not in run.stdout
-    assert (tmp_path / "isometry" / "report.html").exists()
+    described = tmp_path / "identity_paper-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
+    ((group, entries),) = project["entry-points"].items()
+    lines = [f"{name} = {target}\n" for name, target in entries.items()]
+    (described / "entry_points.txt").write_text(f"[{group}]\n{''.join(lines)}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    forget_papers()
+    yield tmp_path
+    monkeypatch.undo()
+    forget_papers()
+    for module in [name for name in sys.modules if name.split(".")[0] == "identity_paper"]:
+        del sys.modules[module]
+
+
+def forget_papers() -> None:
+    """What is installed is looked up once in a process."""
+    for module in (registration, catalogue):
+        for function in vars(module).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
+
+
+def test_the_paper_of_another_package_runs(
+    installed_paper: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "study", "run", "E.isometry", "--out", "isometry", "--strict") == 0
+    assert "E1 reproduced" in capsys.readouterr().out
+    assert "Singular values" in (installed_paper / "isometry" / "report.html").read_text(encoding="utf-8")
 
 
 # -- commands
