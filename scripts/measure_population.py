@@ -98,7 +98,7 @@ class Network:
 
     def labels(self, units: Sequence[Any]) -> dict[str, Any]:
         kinds = [unit.kind if isinstance(unit, ss.Unit) else "" for unit in units]
-        stages = [unit.stage if isinstance(unit, ss.Unit) else unit.index for unit in units]
+        stages = [unit.stage if isinstance(unit, ss.Unit) else unit.index + 1 for unit in units]
         return {"unit": [unit.name for unit in units], "skip": ("unit", kinds), "stage": ("unit", stages)}
 
 
@@ -158,7 +158,7 @@ def count(network: Network, options: argparse.Namespace) -> Named:
 def _counted(network: Network, images: int, batch: int = 250) -> xarray.Dataset:
     """Of regular units: the law's counts, image by image."""
     chosen = network.chosen(images)
-    units = network.regular((0, 1, 2))
+    units = network.regular((1, 2, 3))
     inactive = numpy.zeros((len(units), len(chosen)), dtype="int16")
     inner = numpy.zeros_like(inactive)
     for start in range(0, len(chosen), batch):
@@ -223,13 +223,13 @@ def _perturbations(network: Network, images: int) -> tuple[torch.Tensor, dict[st
 
 def _perturbed(network: Network, images: int) -> xarray.Dataset:
     clean, kinds, record = _perturbations(network, images)
-    return ss.stability(network.trunk, clean, kinds).assign_attrs(record).astype("float32")
+    return ss.stability(network.trunk, clean, perturbation=kinds).assign_attrs(record).astype("float32")
 
 
 def _projected(network: Network, images: int) -> xarray.Dataset:
     """All images of a unit at once: `ss.stability` takes one after another, which is slow on a GPU."""
     clean, kinds, record = _perturbations(network, images)
-    units = network.regular((2,))[::-2][:4][::-1]
+    units = network.regular((3,))[::-2][:4][::-1]
     point = network.trunk.at(clean)
     entries = {kind: network.trunk.at(clean + change) for kind, change in kinds.items()}
     alpha = numpy.zeros((len(kinds), len(units), images, LEADING))
@@ -260,12 +260,12 @@ def _projected(network: Network, images: int) -> xarray.Dataset:
 
 def spectra(network: Network, options: argparse.Namespace) -> Named:
     for number in options.stages:
-        yield f"spectra{number}", lambda number=number: _spectra(network, number - 1, options.images)
+        yield f"spectra{number}", lambda number=number: _spectra(network, number, options.images)
 
 
 def _spectra(network: Network, stage: int, images: int) -> xarray.Dataset:
     point = network.trunk.at(network.images(images))
-    spans = [*(unit for unit in network.trunk.units if unit.stage == stage), network.trunk.stages[stage]]
+    spans = [*(unit for unit in network.trunk.units if unit.stage == stage), network.trunk.stages[stage - 1]]
     rows = [_described(span, point) for span in spans]
     dataset = _together(rows).assign_coords(**network.labels(spans))
     return dataset.assign_coords(kind=("unit", ["unit"] * (len(spans) - 1) + ["stage"]), sample=range(images))
@@ -363,7 +363,7 @@ def _noise(network: Network, names: Sequence[str]) -> xarray.Dataset:
 def _noise_counts(network: Network, images: int = 10) -> xarray.Dataset:
     """By the law, of all regular units: shares of exact zeros and ones, means over images."""
     point = network.trunk.at(network.images(images))
-    units = network.regular((0, 1, 2))
+    units = network.regular((1, 2, 3))
     zeros = numpy.zeros((len(MIXTURES), len(MIXING), len(units)))
     ones = numpy.zeros_like(zeros)
     for m, t, place in numpy.ndindex(*zeros.shape):
@@ -385,7 +385,7 @@ def _noise_counts(network: Network, images: int = 10) -> xarray.Dataset:
 def _random(network: Network, stage: int) -> xarray.Dataset:
     """Of stage 1 the third and the fifth unit only: they are the largest."""
     point = network.trunk.at(network.images(1))
-    units = network.regular((stage - 1,))
+    units = network.regular((stage,))
     units = [unit for unit in units if stage > 1 or unit.name in ("stage1.2", "stage1.4")]
     rows = [_described(_noisy(unit, 0.0, "convex"), point) for unit in units]
     return _together(rows).assign_coords(**network.labels(units))

@@ -61,7 +61,7 @@ def joined(folder: Path, titles: Sequence[str], pieces: Sequence[str], left_out:
     together = xarray.concat(networks, "network", combine_attrs="override").assign_coords(network=seeds)
     kept = {key: value for key, value in networks[0].attrs.items() if key not in (*OF_ONE, *SEARCH)}
     kept["architecture"] = kept.pop("network")
-    together.attrs = {**kept, "weights_sha256": hashes, "seconds": seconds, "stages": "counted from 0"}
+    together.attrs = {**kept, "weights_sha256": hashes, "seconds": seconds, "stages": "counted from 1"}
     return together
 
 

@@ -120,8 +120,7 @@ def in_markdown(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def regular(data: xarray.Dataset, stages: Sequence[int] = (1, 2, 3)) -> xarray.Dataset:
-    """Stages are counted from 1 here, as in the paper."""
-    chosen = (data["skip"] == "identity") & data["stage"].isin([stage - 1 for stage in stages])
+    chosen = (data["skip"] == "identity") & data["stage"].isin(list(stages))
     return data.isel(unit=chosen.values)
 
 
@@ -253,7 +252,7 @@ def perturbations(open_: Opened) -> Iterator[Part]:
     data = open_["perturbations"]
     stage = data["stage"].values
     for number in (1, 2, 3):
-        places = numpy.flatnonzero(stage == number - 1)
+        places = numpy.flatnonzero(stage == number)
         for start, words in ((places[0], "from the entry"), (places[0] + 1, "from the first unit's exit")):
             growth = {kind: _growth(data, kind, start, places[-1] + 1) for kind in ("adversarial", "random")}
             claim, expected = ("D10", "> 1") if number < 3 else ("D11", "< 1")
@@ -265,7 +264,7 @@ def perturbations(open_: Opened) -> Iterator[Part]:
     yield part_of("D12", "growth of adversarial ones over the last 3 units", last["adversarial"], ">= 2", "ratio")
     ratio = last["adversarial"] / last["random"]
     yield part_of("D12", "adversarial / random over the last 3 units", ratio, ">= 1.5", "ratio")
-    third = data["actual"].sel(kind="adversarial").isel(unit=(stage == 2) & (data["skip"] == "identity").values)
+    third = data["actual"].sel(kind="adversarial").isel(unit=(stage == 3) & (data["skip"] == "identity").values)
     jump = (third.isel(unit=-1) / third.median("unit")).median("sample")
     yield part_of(
         "D12", "growth of adversarial ones in the last unit / in the median unit of stage 3", jump, "> 1", "ratio"
