@@ -26,7 +26,7 @@ from skipscope.runs import RunFolder, load_run
 
 def parts_of(study: Study, path: Path) -> dict[str, xarray.Dataset]:
     with RunFolder(path, f"study {study.id}") as run:
-        study.run(Bench(study.name, run, preset="smoke", seed=0, device="cpu"), study.presets["smoke"])
+        study.run(Bench(study.id, run, preset="smoke", seed=0, device="cpu"), study.presets["smoke"])
     saved = load_run(path)
     return {name: saved.dataset(name) for name in saved.names}
 
