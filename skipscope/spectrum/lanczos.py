@@ -24,6 +24,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
+from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.accuracy import Accuracy, default_tolerance
 from skipscope.spectrum.assembly import Assembled, assembled
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
@@ -115,7 +116,8 @@ def eigs(
     )
 
 
-def inertia(H: Operator, tol: float | None = None) -> Inertia:
+@renamed_parameters(positional=("tol",))
+def inertia(H: Operator, *, tol: float | None = None) -> Inertia:
     """Counts of negative, zero and positive eigenvalues, from the matrices in float64.
 
     An eigenvalue counts as zero when its magnitude is at most `tol` times the largest; n eps of the operator's own type
