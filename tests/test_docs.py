@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import typer
 
-from skipscope import registration
+from skipscope import plot, registration
 from skipscope.cli import app
 from skipscope.papers.kit import catalogue
 from skipscope.papers.kit.catalogue import find, studies
@@ -198,6 +198,13 @@ def test_the_table_of_studies_lists_the_claims_that_each_decides(paper: str) -> 
     own = [study for study in studies() if study.paper.letter == paper]
     decided = {study.id: sorted(claim.number for claim in study.claims) for study in own if study.claims}
     assert listed == decided
+
+
+def test_the_table_of_figures_lists_all_of_them() -> None:
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    rows = text.partition("| function | dataset | picture |")[2].partition("\n\n")[0].splitlines()[2:]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted([*listed, "save"]) == dir(plot)
 
 
 def numbers(claims: str) -> list[int]:
