@@ -258,15 +258,19 @@ def test_chosen_parameters_are_listed() -> None:
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batches = small_net()
     vector = 8 * 185
-    module = sys.modules["skipscope.measure.curvature"]  # the name in the package is the function's
-    monkeypatch.setattr(module, "free_bytes", lambda device: 200 * vector)
+
+    def leave(free: int) -> None:
+        for name in ("curvature", "extreme_eigenvalues"):  # the name in the package is the function's
+            monkeypatch.setattr(sys.modules[f"skipscope.measure.{name}"], "free_bytes", lambda device: free)
+
+    leave(200 * vector)
     with pytest.raises(ss.InputError, match=r"185 parameters need .* GiB are free.*lanczos"):
         curvature(model, nn.CrossEntropyLoss(), batches, route="exact")
     found = curvature(model, nn.CrossEntropyLoss(), batches, k=2, probes=8, steps=64)
     assert found.attrs["solver"] == "lanczos"
     assert (found.attrs["probes"], found.attrs["steps"]) == (2, 32)
     assert found.attrs["memory_bytes"] <= 200 * vector
-    monkeypatch.setattr(module, "free_bytes", lambda device: vector)
+    leave(vector)
     with pytest.raises(ss.InputError, match="smaller k"):
         curvature(model, nn.CrossEntropyLoss(), batches)
 

@@ -1,0 +1,130 @@
+"""The largest and the smallest eigenvalues of a Hessian, and a density from random probes: the route `lanczos` of
+`curvature`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from skipscope.errors import InputError
+from skipscope.linear.hessian import Hessian
+from skipscope.linear.memory import free_bytes
+from skipscope.measure.all_eigenvalues import Numbers, status
+from skipscope.progress import Progress
+from skipscope.spectrum import Density, Eigs, eigs, spectral_density
+from skipscope.spectrum.accuracy import default_tolerance
+from skipscope.spectrum.lanczos import Which
+from skipscope.spectrum.plan import costs
+
+INSIDE = "is inside the spectrum, which only route='exact' sees"
+
+
+def both_ends(
+    H: Hessian, k: int, max_products: int | None, probes: int, steps: int, seed: int, progress: Progress | None
+) -> tuple[Numbers, dict[str, Any]]:
+    """With one step there is a trace but no density."""
+    tell = progress or (lambda done, parts: None)
+    size = H.shape[1]
+    ends: list[tuple[Which, int]] = [("largest", min(k, size)), ("smallest", min(k, size - min(k, size)))]
+    found = []
+    for part, (which, count) in enumerate(ends):
+        tell(part, 3)
+        if count:
+            found.append(eigs(H, count, which=which, max_products=max_products, seed=seed, route="iterative"))
+    tell(2, 3)
+    spectrum = spectral_density(H, symmetric=True, probes=probes, steps=steps, seed=seed)
+    tell(3, 3)
+    value, residual, converged = (
+        torch.cat([_descending(getattr(end, name), end) for end in found]).cpu().numpy()
+        for name in ("values", "residuals", "converged")
+    )
+    trace = spectrum.moment(1)
+    condition, condition_status = _condition_of_definite(H, value, residual, converged)
+    missing = {"tenth_percentile, cond10": f"the 10th percentile {INSIDE}"}
+    if condition_status == "not measured":
+        missing["condition"] = f"H is not seen to be definite, so that |lambda|_min {INSIDE}"
+    if steps == 1:
+        missing["index, share_zero"] = "density=False"
+    numbers: Numbers = {
+        "eigenvalue": numpy.concatenate([numpy.arange(ends[0][1]), numpy.arange(size - ends[1][1], size)]),
+        "value": ("eigenvalue", value.astype(float)),
+        "residual": ("eigenvalue", residual.astype(float)),
+        "converged": ("eigenvalue", converged),
+        "trace": size * float(trace.value[0]),
+        "trace_error": size * float(trace.standard_error[0]),
+        **_shares(spectrum),
+        "largest_magnitude": float(numpy.abs(value).max()),
+        "tenth_percentile": math.nan,
+        "cond10": math.nan,
+        "cond10_status": "not measured",
+        "condition": condition,
+        "condition_status": condition_status,
+        "products": sum(int(end.products[0]) for end in found) + spectrum.products,
+    }
+    return numbers, {
+        "solver": "lanczos",
+        "tolerance": float(spectrum.rounding[0]),
+        "eigenvalue_tolerance": default_tolerance(H.dtype),
+        "probes": spectrum.probes,
+        "steps": spectrum.steps,
+        "width": spectrum.width,
+        "not_measured": "; ".join(f"{name}: {reason}" for name, reason in missing.items()),
+    }
+
+
+def _descending(numbers: Tensor, end: Eigs) -> Tensor:
+    """One matrix's numbers (1, k) in the order of descending eigenvalues."""
+    return numbers[0][end.values[0].argsort(descending=True)]
+
+
+def _shares(spectrum: Density) -> Numbers:
+    if spectrum.steps == 1 and spectrum.shape[1] > 1:
+        return dict.fromkeys(("index", "index_error", "share_zero", "share_zero_error"), math.nan)
+    # `count` widens its ends by the rounding: twice leaves out what is within it of zero. Of H = 0 it is 0 itself.
+    below_zero = spectrum.count(-math.inf, -max(2 * float(spectrum.rounding[0]), sys.float_info.min))
+    numbers: Numbers = {}
+    for name, share in (("index", below_zero), ("share_zero", spectrum.mass_at(0.0))):
+        numbers[name] = float(share.value[0])
+        numbers[f"{name}_error"] = float(share.standard_error[0] + share.bias[0])
+    return numbers | {
+        "grid": spectrum.values.numpy(),
+        "density": ("grid", spectrum.density[0].numpy()),
+        "density_error": ("grid", spectrum.standard_error[0].numpy()),
+        "density_bias": ("grid", spectrum.bias[0].numpy()),
+    }
+
+
+def fitting(H: Hessian, k: int, probes: int, steps: int) -> tuple[int, int, int]:
+    """Probes and steps whose bases fit in half of the free memory, and the bytes of the larger solver.
+
+    Probes are given up first: with many parameters, one alone averages over many eigenvalues. What is used stands in
+    the attributes `probes` and `steps`."""
+    size, vector = H.shape[1], H.shape[1] * H.dtype.itemsize
+    free = free_bytes(H.device)
+    ends = 2 * costs(H.shape, min(k, size), None, decomposition=0.0, sides=1).subspace * vector
+    if ends > free:
+        raise InputError(
+            f"{k} eigenvalues of {H.name} with {size:,} parameters need {ends / 2**30:.1f} GiB for vectors, "
+            f"{free / 2**30:.1f} GiB are free; choose fewer parameters with params=, or a smaller k"
+        )
+    while probes * steps * vector > free / 2 and (probes > 2 or steps > 2):
+        probes, steps = (max(2, probes // 2), steps) if probes > 2 else (probes, max(2, steps // 2))
+    return probes, steps, max(ends, probes * steps * vector)
+
+
+def _condition_of_definite(
+    H: Hessian, value: numpy.ndarray, residual: numpy.ndarray, converged: numpy.ndarray
+) -> tuple[float, str]:
+    """Both ends tell where all eigenvalues have one sign; otherwise |lambda|_min is inside."""
+    ends = [0, -1]
+    magnitudes = numpy.abs(value[ends]).astype(float)
+    definite = numpy.sign(value[0]) == numpy.sign(value[-1]) != 0 and bool((magnitudes > residual[ends]).all())
+    if not definite or not converged[ends].all():
+        return math.nan, "not measured"
+    tolerance = H.shape[1] * H.eps * magnitudes.max()
+    return float(magnitudes.max() / magnitudes.min()), status(float(magnitudes.min()), tolerance)
