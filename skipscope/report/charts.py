@@ -63,10 +63,11 @@ def chart(
     labelled: set[str] = set()
     for one in series:
         place = places.setdefault(one.name, len(places)) if one.place is None else one.place
-        style = look(one.name, place, one.size, one.width) | one.more
-        here = {"row": one.panel // columns + 1, "col": one.panel % columns + 1} if panels else {}
+        style = {**look(one.name, place, one.size, one.width), **one.more}
+        here: dict[str, Any] = {"row": one.panel // columns + 1, "col": one.panel % columns + 1} if panels else {}
         if one.band is not None:
-            shade(figure, _array(one.x), *map(_array, one.band), style, **here)
+            low, high = one.band
+            shade(figure, _array(one.x), low, high, style, **here)
         if one.labelled is not None:
             style["showlegend"] = one.labelled
         elif panels:
@@ -161,7 +162,7 @@ def lines(
     variables = {y: ""} if isinstance(y, str) else y
     for panel, (_, in_panel) in enumerate(members(dataset, panels)):
         for value, here in members(in_panel, by):
-            single = {str(key): part.item() for key, part in here.variables.items() if part.ndim == 0}
+            single = {str(key): part.values.item() for key, part in here.variables.items() if part.ndim == 0}
             if custom:
                 more["more"] = {"customdata": numpy.stack([here[key].values for key in custom], -1)}
             for number, (variable, title) in enumerate(variables.items()):

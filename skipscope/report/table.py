@@ -48,6 +48,11 @@ def mean_count(value: float) -> str:
     return number(value) if math.isnan(value) or math.isinf(value) or value == round(value) else f"{value:.1f}"
 
 
+def count_of(key: str) -> Callable[[xarray.Dataset], str]:
+    """A cell with the mean of counts."""
+    return lambda here: mean_count(float(here[key]))
+
+
 def with_error(value: float, error: float) -> str:
     """An estimate and its standard error, of two digits."""
     if math.isnan(value) or math.isnan(error):

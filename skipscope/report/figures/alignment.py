@@ -127,7 +127,7 @@ def decay(dataset: xarray.Dataset) -> Any:
     ]
     if numpy.isfinite(fit.slope):
         ends = [fit.first + 1, len(names)]
-        line = {"color": COLOURS[1], "dash": "dash", "width": 2}
+        line: dict[str, Any] = {"color": COLOURS[1], "dash": "dash", "width": 2}
         name = f"line: slope {fit.slope:.3g}, R² {fit.r_squared:.3f}"
         fitted = reference(ends, [fit.slope * end + fit.intercept for end in ends], name, **line)
         series.append(replace(fitted, more={**fitted.more, "hoverinfo": None}))

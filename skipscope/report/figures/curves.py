@@ -88,7 +88,7 @@ def curves(
     panels = {key: title for key, title in quantities.items() if any(_measured(d, key) for d in networks.values())}
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
-    more = {"size": 8, "labelled": None if len(networks) > 1 else False}
+    labelled = None if len(networks) > 1 else False
     series: list[Series] = []
     y: list[Axis] = []
     for panel, key in enumerate(panels):
@@ -98,7 +98,9 @@ def curves(
                 curve = data[key].median("sample") if "sample" in data[key].dims else data[key]
                 x, text = (range(data.sizes[along]), names_of(data, along)) if named else (data[along], None)
                 hover = "%{text}: %{y:.6g}" if named else f"{along} %{{x}}: %{{y:.6g}}"
-                series.append(Series(name, x, curve, hover, panel=panel, place=place, text=text, **more))
+                series.append(
+                    Series(name, x, curve, hover, panel=panel, place=place, size=8, labelled=labelled, text=text)
+                )
                 values.append(curve.values)
         y.append(axis(log=needs_logarithm(numpy.concatenate(values))))
     longest = max(networks.values(), key=lambda data: data.sizes[along])

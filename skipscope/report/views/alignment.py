@@ -19,7 +19,7 @@ from skipscope.report.figures.alignment import (
     shown_units,
 )
 from skipscope.report.style import NOT_CONVERGED_MARK, names_of
-from skipscope.report.table import Cell, Table, mean_count, number, table_of, with_error
+from skipscope.report.table import Cell, Table, count_of, number, table_of, with_error
 from skipscope.report.views.leading import leading_curves
 from skipscope.report.views.view import (
     Picture,
@@ -199,11 +199,11 @@ def _unit_table(title: str, data: xarray.Dataset) -> Table:
         "s1": "s1",
         "energy": "energy",
         "gap": "gap",
-        "> 5 %": lambda here: mean_count(float(here["large"])),
-        "rank": lambda here: mean_count(float(here["numerical_rank"])),
+        "> 5 %": count_of("large"),
+        "rank": count_of("numerical_rank"),
         "u1·v1": "u1v1",
         "m, neighbours": "near",
-        "vectors": lambda here: mean_count(float(here["k_used"])),
+        "vectors": count_of("k_used"),
         "residual": ("residual", "max"),
     }
     about = (

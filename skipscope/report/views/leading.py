@@ -49,12 +49,13 @@ def leading_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:
-    shown = data[["residual", "converged"]].assign(value=data["value"].mean("sample"))
-    columns: dict[str, Cell] = {
-        f"s{k + 1}": lambda here, k=k: number(float(here["value"][k])) for k in range(min(COLUMNS, data.sizes["rank"]))
-    }
+    means = data["value"].mean("sample")
+    leading = {f"s{k + 1}": means.isel(rank=k) for k in range(min(COLUMNS, data.sizes["rank"]))}
+    columns: dict[str, Cell] = {name: name for name in leading}
     columns["largest residual"] = ("residual", "max")
-    return table_of(with_marks(shown), title, columns, ABOUT, rows={"unit": "unit"})
+    return table_of(
+        with_marks(data[["residual", "converged"]].assign(leading)), title, columns, ABOUT, rows={"unit": "unit"}
+    )
 
 
 def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:

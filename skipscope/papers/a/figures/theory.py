@@ -26,9 +26,9 @@ def line_states(dataset: xarray.Dataset) -> Any:
     hover = "{name}<br>along u %{x:.4g}, across %{y:.4g}"
     return chart(
         [
-            Series(title, *(data[key].sel(axis=a) for a in ("along u", "across")), hover, "%{text}", panel, text=names)
+            Series(title, points.sel(axis="along u"), points.sel(axis="across"), hover, "%{text}", panel, text=names)
             for panel, data in enumerate(slopes.values())
-            for key, title in {"state": "states", "printed": "printed formula"}.items()
+            for title, points in {"states": data["state"], "printed formula": data["printed"]}.items()
         ],
         panels=[f"slope {slope:g}: step CoV {float(data['variation']):.2g}" for slope, data in slopes.items()],
         x=axis("along u"),

@@ -83,10 +83,10 @@ def norms_in_training(panels: Mapping[str, Sequence[xarray.Dataset]], x: str) ->
 
 def state_variances(dataset: xarray.Dataset) -> Any:
     """Variance of the states after each unit, one curve per start; dataset: `variance` (start, seed, unit)."""
-    logarithms = numpy.log10(dataset["variance"].transpose("start", "seed", "unit"))
+    variances = dataset["variance"].transpose("start", "seed", "unit")
     return chart(
         [
-            _band(str(start), dataset["unit"], logarithms.sel(start=start).values, "unit", labelled=True)
+            _band(str(start), dataset["unit"], numpy.log10(variances.sel(start=start).values), "unit", labelled=True)
             for start in dataset["start"].values
         ],
         x=axis("units passed"),

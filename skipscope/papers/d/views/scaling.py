@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skipscope.papers.d.figures.scaling import plateau
-from skipscope.report.table import Cell, Table, mean_count, table_of
+from skipscope.report.table import Cell, Table, count_of, table_of
 from skipscope.report.views.view import Picture, View, counted, made_by, titles
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def scaling_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 def _table(title: str, data: xarray.Dataset) -> Table:
     means = data[[*COUNTS, "correlation"]].mean("sample")
-    columns: dict[str, Cell] = {
-        title: lambda here, key=key: mean_count(float(here[key])) for key, title in COUNTS.items()
-    }
+    columns: dict[str, Cell] = {title: count_of(key) for key, title in COUNTS.items()}
     columns["correlation"] = "correlation"
     generic = data["generic"] == 1
     equal = generic & (data["counted"] == data["proved"])
