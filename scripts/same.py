@@ -83,6 +83,13 @@ CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
 # replaced where it is the whole name or the whole text.
 RENAMED: dict[str, str] = {}
 
+# Old places, as regular expressions, each with its new one.
+MOVED = {
+    r"(run\.json \| parameters \| C\.\w+ \| )besides": r"\1other_networks",
+    r"(run\.json \| parameters \| B\.learning \| )besides": r"\1other_depths",
+    r"(data/learning-.*\.nc \| attribute \| )besides": r"\1also_reported",
+}
+
 
 def is_study(value: Any, what: str) -> bool:
     """Studies such as `D.law` or `D.spectra, D.proportions`, one of them of the run, `study D` or `study D.law`."""
@@ -234,6 +241,8 @@ def as_declared(place: str, value: Any) -> tuple[str, Any, bool]:
         if fnmatchcase(place, pattern):
             new = change(new)
     renamed = " | ".join(RENAMED.get(name, name) for name in place.split(" | "))
+    for old, moved in MOVED.items():
+        renamed = re.sub(old, moved, renamed)
     return renamed, new, renamed != place or not is_same(value, new)
 
 

@@ -204,7 +204,7 @@ def fake(architecture: str, depth: int, above: float, rate: float, kind: str = "
             "flat": 0,
             "lowest_loss": 0.3,
             "kind": kind,
-            "besides": 0,
+            "also_reported": 0,
         },
     )
 
@@ -409,13 +409,17 @@ def test_shortcuts_past_depth_400() -> None:
 def test_bad_settings_are_named() -> None:
     for settings, change, words in (
         (LearningSettings(), {"depths": (5,)}, "depths: expected each at least 1 and an even number, got 5"),
-        (LearningSettings(), {"besides": (16,)}, "besides: expected each at least 1 and a multiple of 6, got 16"),
+        (
+            LearningSettings(),
+            {"other_depths": (16,)},
+            "other_depths: expected each at least 1 and a multiple of 6, got 16",
+        ),
         (LearningSettings(), {"steps": 0}, "steps: expected at least 1, got 0"),
         (LearningSettings(), {"relu_samples": -3}, "relu_samples: expected at least 1, got -3"),
         (
             LearningSettings(),
-            {"depths": (), "relu_depths": (), "besides": ()},
-            "depths, relu_depths, besides: expected a depth in one of them, got none",
+            {"depths": (), "relu_depths": (), "other_depths": ()},
+            "depths, relu_depths, other_depths: expected a depth in one of them, got none",
         ),
         (NormSettings(), {"depths": (6,)}, "depths: expected at least two values, got 6"),
         (NormSettings(), {"depths": (6, 7)}, "depths: expected each at least 2 and an even number, got 6, 7"),

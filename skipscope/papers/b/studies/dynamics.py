@@ -108,7 +108,7 @@ B9 = Claim(
     seeds=3,
     note=(
         "Convergence is to 1 % of the first excess loss, which takes long, so that the criterion is lax: the same "
-        "distance is given besides as a share of the epochs from 90 % to 10 % of the first excess loss."
+        "distance is also given as a share of the epochs from 90 % to 10 % of the first excess loss."
     ),
 )
 

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy
 
@@ -49,7 +49,7 @@ DEEP_FROM = 16  # layers from which on networks are called deep
 XAVIER_DEPTH = 32  # at which plain networks from Xavier's weights are judged
 RELU_DEPTH = 64  # at which networks with ReLUs are compared
 EQUAL_RELUS = ("xavier", "orthogonal", "2-shortcut")  # architectures with as many ReLUs at every depth
-ALSO_WITH_RELUS = ("2-shortcut", "3-shortcut")  # at the depths `besides`, for a report beside what is judged
+ALSO_WITH_RELUS = ("2-shortcut", "3-shortcut")  # at the depths `other_depths`, reported beside what is judged
 OTHERS = tuple(name for name in ARCHITECTURES if name != "2-shortcut")
 
 
@@ -128,7 +128,7 @@ B13 = Claim(
     note=(
         "The best linear map of MNIST leaves a loss of 0.337, far above zero, so that final losses of networks "
         "that all come near it can never differ threefold; the ratio of excess losses, which can, is given "
-        "besides. So are networks with ReLUs in the middle: unequal numbers of ReLUs do not compare. "
+        "too. So are networks with ReLUs in the middle: unequal numbers of ReLUs do not compare. "
         f"{CHOSEN_BY_JUDGED_SEEDS}"
     ),
 )
@@ -139,6 +139,8 @@ DEPTHS_OF_LOSSES = Quantity("depths of the losses")
 
 @dataclass(frozen=True)
 class LearningSettings(Constrained):
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"besides": "other_depths"}
+
     data: str = "mnist"
     # Depths of linear networks; not all are a multiple of 3.
     depths: Annotated[tuple[int, ...], each(at_least(1), multiple_of(2))] = (4, 6, 12, 16, 24, 32, 48, 96)
@@ -147,7 +149,7 @@ class LearningSettings(Constrained):
     per_decade: Annotated[int, at_least(1)] = 4  # learning rates
     relu_depths: Annotated[tuple[int, ...], each(at_least(1), multiple_of(2))] = (4, 8, 16, 32, 64)
     # Depths where 3-shortcut networks with ReLUs are compared with 2-shortcut ones.
-    besides: Annotated[tuple[int, ...], each(at_least(1), multiple_of(6))] = (12, 24)
+    other_depths: Annotated[tuple[int, ...], each(at_least(1), multiple_of(6))] = (12, 24)
     relu_networks: Annotated[int, at_least(1)] = 3
     relu_steps: Annotated[int, at_least(1)] = 300
     relu_per_decade: Annotated[int, at_least(1)] = 2
@@ -155,8 +157,8 @@ class LearningSettings(Constrained):
     relu_samples: Annotated[int | None, at_least(1)] = 1000
 
     def expectations(self) -> Iterator[Expectation]:
-        depths = (*self.depths, *self.relu_depths, *self.besides)
-        yield bool(depths), "depths, relu_depths, besides: expected a depth in one of them, got none"
+        depths = (*self.depths, *self.relu_depths, *self.other_depths)
+        yield bool(depths), "depths, relu_depths, other_depths: expected a depth in one of them, got none"
 
 
 def run(bench: Bench, settings: LearningSettings) -> Evidence:
@@ -174,7 +176,7 @@ def _cases(settings: LearningSettings) -> Iterator[Case]:
     for name in EQUAL_RELUS:
         yield from (Case("relu", name, depth) for depth in settings.relu_depths)
     for name in ALSO_WITH_RELUS:
-        yield from (Case("relu", name, depth) for depth in settings.besides)
+        yield from (Case("relu", name, depth) for depth in settings.other_depths)
 
 
 def _task(bench: Bench, settings: LearningSettings, white: WhitenedData, some: Samples, case: Case) -> Task:
@@ -198,7 +200,7 @@ def _task(bench: Bench, settings: LearningSettings, white: WhitenedData, some: S
                 "measure": "shortcut_learning",
                 "kind": case.kind,
                 "architecture": case.architecture,
-                "besides": int(not judged),
+                "also_reported": int(not judged),
                 "data": white.name,
                 "samples": len(white.samples.x if linear else some.x),
             },
@@ -313,7 +315,7 @@ def _of(
     return {
         depth: part
         for (its_kind, name, depth), part in sorted(found.items())
-        if (its_kind, name) == (kind, architecture) and not (judged and part.attrs["besides"])
+        if (its_kind, name) == (kind, architecture) and not (judged and part.attrs["also_reported"])
     }
 
 
@@ -330,7 +332,7 @@ def _seeds(parts: ByDepth) -> int:
     return min((part.sizes["seed"] for part in parts.values()), default=0)
 
 
-FULL = LearningSettings(per_decade=6, besides=(12, 24, 48), relu_networks=5, relu_steps=1000, relu_samples=None)
+FULL = LearningSettings(per_decade=6, other_depths=(12, 24, 48), relu_networks=5, relu_steps=1000, relu_samples=None)
 STUDY = Study(
     PAPER,
     "learning",
@@ -344,7 +346,7 @@ STUDY = Study(
             steps=20,
             per_decade=2,
             relu_depths=(4, 8),
-            besides=(6,),
+            other_depths=(6,),
             relu_networks=2,
             relu_steps=10,
             relu_samples=50,

@@ -60,7 +60,7 @@ B14 = Claim(
     seeds=3,
     note=(
         "About -0.38 was seen for both; theorem 1 says -0.5. Judged after as many steps each; the slope at equal "
-        "loss and the share of the training during which norms fall with depth are reported besides."
+        "loss and the share of the training during which norms fall with depth are also reported."
     ),
 )
 

@@ -82,8 +82,8 @@ def learning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         tables.append(_rates("Linear networks", curves, excess=True))
         sentences += _best(curves)
     if relu:
-        fair = [part for part in relu if not part.attrs["besides"]]
-        others = [part for part in relu if part.attrs["n"] in (2, 3) and part.attrs["besides"]]
+        fair = [part for part in relu if not part.attrs["also_reported"]]
+        others = [part for part in relu if part.attrs["n"] in (2, 3) and part.attrs["also_reported"]]
         if fair:
             caption = _caption(RELU, fair)
             figures["learning-relu"] = Picture(
