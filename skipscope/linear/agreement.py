@@ -23,8 +23,8 @@ from skipscope.linear.layout import by_sample
 from skipscope.numerics import normal, random_numbers
 
 # Of |<J v, u> - <v, J^T u>|, relative to its size for unrelated vectors, |J v| |u| / sqrt(m).
-ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-6}  # below it, the two agree
-UNCLEAR = 1e-2  # up to here rounding may do it, where there is no float64 that could tell
+AGREE_WITHIN = {torch.float32: 1e-4, torch.float64: 1e-6}  # below it, the two agree
+PERHAPS_ROUNDING = 1e-2  # up to here it may be rounding, where there is no float64 to compare with
 
 
 def agreeing_routes(derivative: Derivative, name: str) -> Routes:
@@ -45,7 +45,8 @@ def agreeing_routes(derivative: Derivative, name: str) -> Routes:
                 continue
             _check_finite(ahead, name)
             error = _disagreement(derivative, ahead[0], u, v, back)
-            if error <= ROUNDING.get(state.dtype, UNCLEAR) or _is_rounding(derivative, push, pull, u, v, error):
+            agree = error <= AGREE_WITHIN.get(state.dtype, PERHAPS_ROUNDING)
+            if agree or _is_rounding(derivative, push, pull, u, v, error):
                 derivative.forget()
                 return Routes(push, pull)
             reasons.append(f"{push} and {pull} differ by {error:.1e}")
@@ -104,8 +105,8 @@ def _is_rounding(derivative: Derivative, push: str, pull: str, u: Tensor, v: Ten
     exact, u, v = derivative.double(), u.double(), v.double()
     back, ahead = attempt(partial(exact.pull, u[None], pull)), attempt(partial(exact.push, v[None], push))
     if isinstance(back, str) or isinstance(ahead, str) or ahead.dtype != torch.float64:
-        return error <= UNCLEAR
-    return _disagreement(exact, ahead[0], u, v, back[0]) <= ROUNDING[torch.float64]
+        return error <= PERHAPS_ROUNDING
+    return _disagreement(exact, ahead[0], u, v, back[0]) <= AGREE_WITHIN[torch.float64]
 
 
 def _check_finite(product: Tensor, name: str) -> None:

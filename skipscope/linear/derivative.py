@@ -26,12 +26,12 @@ from torch import Tensor
 
 from skipscope.errors import SkipscopeError, first_line
 from skipscope.linear.layout import flatten, unflatten
-from skipscope.linear.memory import SHARE, free_bytes, out_of_memory
+from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring
 
 Function = Callable[[Tensor], Tensor]
 Result = TypeVar("Result")
-MOST_ROWS = 4096
+MOST_KEPT_ROWS = 4096
 
 
 class Derivative:
@@ -94,8 +94,8 @@ class Derivative:
             needed = (
                 3 * count * self.state.numel() * self.state.element_size()
             )  # rows, as they come and as they are kept
-            if count > MOST_ROWS or needed > SHARE * free_bytes(self.state.device):
-                raise NotImplementedError(f"{count} rows are more than {MOST_ROWS}, or than fit")
+            if count > MOST_KEPT_ROWS or needed > SHARE_OF_FREE_MEMORY * free_bytes(self.state.device):
+                raise NotImplementedError(f"{count} rows are more than {MOST_KEPT_ROWS}, or than fit")
             rows = []
             for row in range(count):
                 unit = torch.zeros(batch, count, 1, dtype=self.state.dtype, device=self.state.device)

@@ -20,37 +20,51 @@ Cost of a block: about 2 + 4 k gradients of the loss; memory of 4 times the grad
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, first_line
 from skipscope.linear.derivative import attempt
+from skipscope.linear.hessian_options import (
+    Loss,
+    Params,
+    Reduction,
+    checked_batches,
+    checked_reduction,
+    chosen_parameters,
+    described,
+    listed,
+)
+from skipscope.linear.hessian_products import (
+    Function,
+    GraphSize,
+    WeightNormInParts,
+    asymmetry_of,
+    double_backward,
+    forward_over_reverse,
+)
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
-from skipscope.numerics import load_forward_mode, normal, random_numbers, seed_of
+from skipscope.numerics import normal, random_numbers, seed_of
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import kept_places, undisturbed, unwrapped
 
-Loss = Callable[[Any, Any], Tensor]
-Params = str | Sequence[str] | Callable[[str, nn.Parameter], bool] | None
-Reduction = Literal["mean", "sum"]
-Function = Callable[[Tensor], Tensor]  # the loss of a batch at the flattened parameters
-
 FORWARD = "forward over reverse"
 BACKWARD = "double backward, vector by vector"
-NARROW = 2  # vectors for which the set-up of forward mode costs more than it saves
-REPEATABLE = 1e-4  # relative: kernels that add in no fixed order give other roundings, random numbers other losses
-GRAPHS = 4  # graphs of the gradient's size that a vector needs at its peak
-SYMMETRIC = {torch.float32: 1e-3, torch.float64: 1e-6}  # of <w, H v> - <v, H w>, relative to unrelated vectors' size
+FEW_VECTORS = 2  # vectors for which the set-up of forward mode costs more than it saves
+REPEATED_WITHIN = 1e-4  # relative: kernels that add in no fixed order give other roundings, random numbers other losses
+GRAPHS_PER_VECTOR = 4  # graphs of the gradient's size that a vector needs at its peak
+SYMMETRIC_WITHIN = {
+    torch.float32: 1e-3,
+    torch.float64: 1e-6,
+}  # of <w, H v> - <v, H w>, relative to unrelated vectors' size
 
 
 class Hessian(Operator):
@@ -105,9 +119,9 @@ class Hessian(Operator):
 
     def _product(self, function: Function, V: Tensor) -> Tensor:
         both_work = not math.isnan(self.agreement)
-        if self.route == BACKWARD or (both_work and V.shape[2] <= NARROW):
-            return _double_backward(function, self.theta, V)
-        return _forward_over_reverse(function, self.theta, V)
+        if self.route == BACKWARD or (both_work and V.shape[2] <= FEW_VECTORS):
+            return double_backward(function, self.theta, V)
+        return forward_over_reverse(function, self.theta, V)
 
     def take(self, samples: Sequence[int]) -> Operator:
         if list(samples) != [0]:
@@ -137,7 +151,7 @@ class Hessian(Operator):
         """The loss of every batch as a function of theta, and the batch's samples."""
         for number, pair in enumerate(self.batches):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise InputError(f"batch {number}: expected a pair (input, target), got {_described(pair)}")
+                raise InputError(f"batch {number}: expected a pair (input, target), got {described(pair)}")
             inputs = Inputs.of(self.model, pair[0]).map(self._converted)
             target = pytree.tree_map_only(Tensor, self._converted, pair[1])
             counted = isinstance(target, Tensor) and target.dim() > 0
@@ -146,7 +160,7 @@ class Hessian(Operator):
     def _evaluate(self, inputs: Inputs, target: Any, theta: Tensor) -> Tensor:
         buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}  # a forward pass may write to them
         values = {**self._fixed, **buffers, **self.unflatten(theta)}
-        with _WeightNormInParts(), kept_places(self.model):
+        with WeightNormInParts(), kept_places(self.model):
             output = torch.func.functional_call(self.model, values, inputs.args, inputs.kwargs)
         if not isinstance(self.loss_function, nn.Module):
             return self.loss_function(output, target)
@@ -170,7 +184,7 @@ class Hessian(Operator):
         losses, gradients, counts, graph = [], torch.zeros_like(theta), [], 0
         with undisturbed(self.model), torch.enable_grad():
             for number, (function, count) in enumerate(self._functions()):
-                graph_of_batch = _GraphSize()
+                graph_of_batch = GraphSize()
                 try:
                     with saved_tensors_hooks(graph_of_batch.pack, lambda tensor: tensor):
                         value = function(theta)
@@ -208,14 +222,14 @@ class Hessian(Operator):
         self.samples, self.batch_count = sum(counts), len(counts)
         parts = self.samples if self.reduction == "mean" else 1
         self.loss, self.gradient = sum(losses) / parts, gradients / parts
-        self.bytes_per_vector = GRAPHS * (graph + theta.numel() * theta.element_size())
+        self.bytes_per_vector = GRAPHS_PER_VECTOR * (graph + theta.numel() * theta.element_size())
 
     def _check_repeatable(self, function: Function, value: Tensor) -> None:
         """A model that draws random numbers in evaluation mode has another loss, and another Hessian, in every pass."""
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of("another draw", 0))
             again = function(self.theta).item()
-        if not math.isclose(again, value.item(), rel_tol=REPEATABLE):
+        if not math.isclose(again, value.item(), rel_tol=REPEATED_WITHIN):
             raise InputError(
                 f"two passes over batch 0 gave the losses {value.item():g} and {again:g}: the model or the loss draws "
                 "random numbers in evaluation mode too (dropout called with training=True, torch.rand); make it "
@@ -233,7 +247,7 @@ class Hessian(Operator):
             raise InputError(f"batch {number}: the loss is {value.item()}; check the weights and the batch")
         if not value.requires_grad:
             raise InputError(
-                f"batch {number}: the loss does not depend on the chosen parameters ({_listed(list(self.sizes))}); "
+                f"batch {number}: the loss does not depend on the chosen parameters ({listed(list(self.sizes))}); "
                 "look for detach() or no_grad() in the model or the loss"
             )
 
@@ -246,7 +260,7 @@ class Hessian(Operator):
         errors: dict[str, str] = {}
         with undisturbed(self.model):
             function, _ = next(self._functions())
-            for route, product in ((FORWARD, _forward_over_reverse), (BACKWARD, _double_backward)):
+            for route, product in ((FORWARD, forward_over_reverse), (BACKWARD, double_backward)):
                 product_of_probes = attempt(partial(product, function, self.theta, probes))
                 if isinstance(product_of_probes, str):
                     errors[route] = product_of_probes
@@ -264,9 +278,9 @@ class Hessian(Operator):
             agreement = difference / scale if scale else difference
             if agreement > torch.finfo(self.dtype).eps ** 0.5:
                 errors[FORWARD] = f"gives a product that is off by {agreement:.1e}"
-        asymmetry = {route: _asymmetry(product, probes) for route, product in found.items()}
+        asymmetry = {route: asymmetry_of(product, probes) for route, product in found.items()}
         for route in [route for route in found if route not in errors] + [route for route in found if route in errors]:
-            if asymmetry[route] <= SYMMETRIC[self.dtype]:
+            if asymmetry[route] <= SYMMETRIC_WITHIN[self.dtype]:
                 reasons = [f"no {other}: {error}" for other, error in errors.items() if other != route]
                 return route, "; ".join(reasons), agreement, asymmetry[route]
         raise InputError(
@@ -274,143 +288,3 @@ class Hessian(Operator):
             + ", ".join(f"{route}: off by {error:.1e}" for route, error in asymmetry.items())
             + "); an operation of the model or the loss has a wrong second derivative; write it with other operations"
         )
-
-
-# -- one batch
-
-
-def _forward_over_reverse(function: Function, theta: Tensor, V: Tensor) -> Tensor:
-    load_forward_mode()
-    gradient = torch.func.grad(function)
-
-    def product(v: Tensor) -> Tensor:
-        return torch.func.jvp(gradient, (theta,), (v,))[1]
-
-    return torch.func.vmap(product, in_dims=1, out_dims=1)(V[0])[None]  # 1, p, k
-
-
-def _double_backward(function: Function, theta: Tensor, V: Tensor) -> Tensor:
-    leaf = theta.clone().requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(function(leaf), leaf, create_graph=True)
-    if not gradient.requires_grad:  # the loss is linear
-        return torch.zeros_like(V)
-    columns = [
-        torch.autograd.grad(gradient, leaf, v, retain_graph=True, materialize_grads=True)[0] for v in V[0].unbind(1)
-    ]
-    return torch.stack(columns, 1)[None]
-
-
-def _asymmetry(product: Tensor, probes: Tensor) -> float:
-    """|<w, H v> - <v, H w>| relative to the size that it has for unrelated vectors, |H v| |w| / sqrt(p)."""
-    (v, w), (Hv, Hw) = probes[0].double().unbind(1), product[0].double().unbind(1)
-    size = torch.maximum(Hv.norm() * w.norm(), Hw.norm() * v.norm()) / len(v) ** 0.5
-    return float((w @ Hv - v @ Hw).abs() / size.clamp_min(torch.finfo(torch.float64).tiny))
-
-
-class _WeightNormInParts(TorchFunctionMode):
-    """w = v g / |v| from a norm, a quotient and a product: the second derivative of the fused operation is wrong."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch._weight_norm:
-            v, g, dim = (*args, 0)[:3]
-            return v * (g / torch.norm_except_dim(v, 2, (kwargs or {}).get("dim", dim)))
-        return function(*args, **(kwargs or {}))
-
-
-class _GraphSize:
-    """Bytes of the tensors that a graph keeps."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-
-    def pack(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        self._seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._seen.values())
-
-
-# -- options
-
-
-def chosen_parameters(model: nn.Module, params: Params) -> dict[str, nn.Parameter]:
-    """Those that are named, by name or prefix, or that a predicate picks; a shared one once, by its first name."""
-    # A shared parameter may be asked for by any of its names.
-    known = dict(model.named_parameters(remove_duplicate=False))
-    if not known:
-        raise InputError(f"{type(model).__name__} has no parameters, and so no curvature")
-    if params is None:
-        picked = [name for name, parameter in known.items() if parameter.requires_grad]
-        missing = "none of its parameters requires gradients; name some with params="
-    elif callable(params):
-        picked = [name for name, parameter in known.items() if params(name, parameter)]
-        missing = "params= picks none of its parameters"
-    else:
-        wanted = [params] if isinstance(params, str) else list(params)
-        for entry in wanted:
-            if not any(_under(name, entry) for name in known):
-                prefixes = {".".join(name.split(".")[:depth]) for name in known for depth in range(1, 9)}
-                near = difflib.get_close_matches(entry, sorted(prefixes), 3) or list(known)[:3]
-                raise InputError(
-                    f"{type(model).__name__} has no parameter or module {entry!r}; did you mean {', '.join(near)}?"
-                )
-        picked = [name for name in known if any(_under(name, entry) for entry in wanted)]
-        missing = "params=[] names none of its parameters"
-    chosen: dict[str, nn.Parameter] = {}
-    for name in picked:
-        if not any(known[name] is parameter for parameter in chosen.values()):
-            chosen[name] = known[name]
-    if not chosen or not sum(parameter.numel() for parameter in chosen.values()):
-        raise InputError(f"{type(model).__name__}: {missing}")
-    odd = [name for name, parameter in chosen.items() if not parameter.is_floating_point()]
-    if odd:
-        raise InputError(f"parameters {_listed(odd)} are not real floating-point numbers; leave them out with params=")
-    if len({parameter.device for parameter in chosen.values()}) > 1:
-        raise InputError("the chosen parameters are on several devices; move the model to one, or choose with params=")
-    return chosen
-
-
-def checked_batches(batches: Any) -> Iterable[Any]:
-    if isinstance(batches, tuple | list) and len(batches) == 2:
-        if not isinstance(batches[1], tuple | list):
-            return [tuple(batches)]
-        if not isinstance(batches[0], tuple | list):
-            raise InputError(
-                f"expected pairs (input, target) as batches, got {_described(batches[0])} and "
-                f"{_described(batches[1])}; one pair with a target like that goes into a list: [(input, target)]"
-            )
-    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
-        raise InputError(f"expected pairs (input, target) as batches, got {_described(batches)}")
-    if iter(batches) is batches:
-        raise InputError(
-            f"batches is a {type(batches).__name__}, which can be read only once; give a list or a data loader"
-        )
-    return batches
-
-
-def checked_reduction(loss: Loss, reduction: str | None) -> Reduction:
-    if reduction not in (None, "mean", "sum"):
-        raise InputError(f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
-    own = {"batchmean": "mean"}.get(getattr(loss, "reduction", ""), getattr(loss, "reduction", None))
-    if own in ("mean", "sum") and reduction not in (None, own):
-        raise InputError(f"{type(loss).__name__} gives a batch's {own}, but reduction={reduction!r}; leave it out")
-    return "sum" if (reduction or own) == "sum" else "mean"
-
-
-def _under(name: str, entry: str) -> bool:
-    return name == entry or name.startswith(f"{entry}.")
-
-
-def _described(thing: Any) -> str:
-    length = f" of length {len(thing)}" if isinstance(thing, tuple | list) else ""
-    return (
-        f"a tensor of shape {tuple(thing.shape)}" if isinstance(thing, Tensor) else f"a {type(thing).__name__}{length}"
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

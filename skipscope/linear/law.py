@@ -23,7 +23,7 @@ Proof. The rows of J that are not active are zero. Let A be the others, and S, U
 M is congruent to [[0, I], [I, 0]] and has r positive and r negative eigenvalues, so N has at most r of each sign
 (Sylvester). Eigenvalues in descending order: Weyl's inequalities give lambda_{i+r}(A A^T) <= lambda_i(c^2 E) and
 lambda_i(A A^T) >= lambda_{i+r}(c^2 E). The first, with i = 1, leaves at most r eigenvalues above c^2, and with
-i = e + 1 leaves none but zeros from the e + r + 1st on: rank A <= e + r, beside rank A <= min(a, n). The second makes
+i = e + 1 leaves none but zeros from the e + r + 1st on: rank A <= e + r, and rank A <= min(a, n). The second makes
 the first e - r eigenvalues c^2 or more. Those of them that are not above c^2 are c^2: e - 2 r at least. What lies
 between is the rank less those e - r.
 
@@ -217,8 +217,8 @@ def _plateau(unit: GraphUnit, point: GraphPoint, active: Tensor) -> tuple[Tensor
     squares = vectors.square().sum(2)
     diagonal = torch.where(active, (products * vectors).sum(2) / squares, 0)  # B, m
     largest = diagonal.amax(1)
-    beside = (products - diagonal[:, :, None] * vectors).abs().amax((1, 2))
-    if (beside > SAME_FACTOR * products.abs().amax((1, 2))).any():
+    off_diagonal = (products - diagonal[:, :, None] * vectors).abs().amax((1, 2))
+    if (off_diagonal > SAME_FACTOR * products.abs().amax((1, 2))).any():
         return f"the {unit.kind} skip has rows that are not orthogonal"
     carries = diagonal != 0
     smallest = torch.where(carries, diagonal, float("inf")).amin(1).minimum(largest)

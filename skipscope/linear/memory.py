@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 LARGEST_BLOCK = 1024  # more vectors at once gain nothing on any device
-SHARE = 0.4  # of the free memory that one product may take
+SHARE_OF_FREE_MEMORY = 0.4  # of the free memory that one product may take
 
 
-GUESS = 2 << 30  # bytes, where the system does not tell what is free
+GUESSED_FREE_BYTES = 2 << 30  # bytes, where the system does not report what is free
 
 
 def free_bytes(device: torch.device) -> int:
     known = known_free_bytes(device)
-    return GUESS if known is None else known
+    return GUESSED_FREE_BYTES if known is None else known
 
 
 def known_free_bytes(device: torch.device) -> int | None:
-    """What can be allocated on a device; None where the system does not tell."""
+    """What can be allocated on a device; None where the system does not report it."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
@@ -52,7 +52,7 @@ def _numbers(path: str) -> dict[str, int]:
 def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vector: int) -> Tensor:
     """The product of a block of vectors (B, n, k), as many at a time as fit."""
     count = block.shape[2]
-    planned = int(SHARE * free_bytes(block.device) / max(bytes_per_vector, 1))
+    planned = int(SHARE_OF_FREE_MEMORY * free_bytes(block.device) / max(bytes_per_vector, 1))
     size = max(1, min(count, planned, LARGEST_BLOCK))
     results: list[Tensor] = []
     start = 0

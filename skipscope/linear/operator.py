@@ -2,8 +2,8 @@
 
 An operator has a shape (B, m, n), one m x n matrix per sample, and multiplies a block of k vectors per sample from the
 left side, `matmat`, and from the right, `rmatmat`. Everything else follows from these two: sums, products,
-transposes, restrictions, the dense matrices. Solvers live in `spectrum`; beside the products they may ask an operator
-what is known of its spectrum beforehand.
+transposes, restrictions, the dense matrices. Solvers live in `spectrum`; in addition to products they may ask an
+operator what is known of its spectrum beforehand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from skipscope.linear.jacobian import Jacobian
     from skipscope.linear.known_spectrum import KnownSpectrum
 
-DENSE_BLOCK = 512  # columns a product when a matrix is assembled
+DENSE_BLOCK = 512  # columns per product when a matrix is assembled
 
 
 class Operator(ABC):

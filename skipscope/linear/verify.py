@@ -37,10 +37,10 @@ PIECEWISE_TOLERANCE = 1e-8  # r1 / r0 once no kink is crossed
 SMOOTH_SLOPE = 1.9
 # Multiples of eps times the output's norm below which a residual is rounding alone. In float32 fewer of them: the steps
 # that are left above must not be too long.
-ROUNDING = {torch.float32: 30.0, torch.float64: 1e3}
-BEND_STEP = {torch.float32: 1e-3, torch.float64: 1e-7}
-BEND = {torch.float32: 0.1, torch.float64: 1e-3}  # of a step, by which both sides of a kink differ at least
-VISIBLE = 100.0  # r0 over rounding from where on an error of 1 % of the derivative would be seen
+ROUNDING_UNITS = {torch.float32: 30.0, torch.float64: 1e3}
+KINK_STEP = {torch.float32: 1e-3, torch.float64: 1e-7}
+KINK_BEND = {torch.float32: 0.1, torch.float64: 1e-3}  # of a step, by which both sides of a kink differ at least
+VISIBLE_ERROR = 100.0  # r0 over rounding from where on an error of 1 % of the derivative would be seen
 FEWEST_STEPS = 3  # that an error could be seen at
 WORST_FIRST = ("wrong", "not tested", "at a kink", "smooth", "piecewise linear", "linear")
 
@@ -129,11 +129,11 @@ def _residuals(J: Jacobian, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             """(B, m)"""
             return by_sample(J.function(J.state + step * direction).double() - start, exit_axis)
 
-        size = ROUNDING[dtype] * torch.finfo(dtype).eps * by_sample(start.abs(), exit_axis)  # B, m
-        short = BEND_STEP[dtype]
+        size = ROUNDING_UNITS[dtype] * torch.finfo(dtype).eps * by_sample(start.abs(), exit_axis)  # B, m
+        short = KINK_STEP[dtype]
         ahead, behind = moved(short), moved(-short)
         length = ahead.abs().maximum(behind.abs()).square().mean(1, keepdim=True).sqrt()
-        smooth = (ahead + behind).abs() <= BEND[dtype] * length + size  # B, m
+        smooth = (ahead + behind).abs() <= KINK_BEND[dtype] * length + size  # B, m
         predicted = by_sample(derivative, exit_axis)
         zeroth, first = [], []
         for step in STEPS:
@@ -146,7 +146,7 @@ def _residuals(J: Jacobian, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _judged(zeroth: Tensor, first: Tensor, floor: float, bent: bool) -> tuple[str, float]:
     """What was seen of one sample (steps,), and the slope of its first-order residual."""
     slope = _slope(first, floor)
-    visible = zeroth > VISIBLE * floor
+    visible = zeroth > VISIBLE_ERROR * floor
     if int(visible.sum()) < FEWEST_STEPS:
         constant = not bent and not zeroth.any() and not first.any()  # nothing moves, as it should
         return "linear" if constant else "not tested", slope
@@ -155,7 +155,7 @@ def _judged(zeroth: Tensor, first: Tensor, floor: float, bent: bool) -> tuple[st
         seen = "linear"
     elif clean[visible][-1] and _drops(first, floor):
         seen = "piecewise linear"
-    elif slope >= SMOOTH_SLOPE and (first / zeroth)[visible].min() <= 1 / VISIBLE:
+    elif slope >= SMOOTH_SLOPE and (first / zeroth)[visible].min() <= 1 / VISIBLE_ERROR:
         seen = "smooth"
     else:
         return "wrong", slope

@@ -1,7 +1,7 @@
 """Residual alignment: do the branches' Jacobians share their leading singular vectors (Li and Papyan 2023)?
 
 J_i is the Jacobian of unit i's branch with the tail's derivative applied, diag(sigma'(sum)) dF/dh, the skip left out;
-of a unit that has no skip (a module of a plain network) that of the whole module. One matrix a unit and a sample. With
+of a unit that has no skip (a module of a plain network) that of the whole module. One matrix per unit and sample. With
 J_i = U_i S_i V_i^T, `unit` i is whose Jacobian, `other` j is whose vectors, K leading ones:
 
 value, residual, converged      s_1, s_2, ... and max(|J v - s u|, |J^T u - s v|)
@@ -17,7 +17,7 @@ frobenius                       |J|_F; where it is not `exact` an estimate with 
 large                           how many values are above 5 % of the first; NaN where more are than were computed
 exact                           whether the whole matrix was decomposed, which makes |J|_F exact and the rank known
 numerical_rank                  values above max(m, n) eps s_1; NaN where they are more than were computed
-k_used                          min(K, the values of J_i that can be told from zero)
+k_used                          min(K, the values of J_i that are not zero within rounding)
 repeated                        the value has a neighbour within 1e-6 s_1 or its residual: its vectors are not unique
 reason_ujv, reason_vju          why there is no coupling: states of other shapes, or a Jacobian that is zero
 
@@ -25,7 +25,7 @@ A pair counts min(k_used of i, k_used of j) rows and columns. U_j^T J_i V_j need
 and exits of one shape; V_j^T J_i U_j an entry of i like the exit of j and the other way round. u_k and v_k come from
 one decomposition, so that signs mean something: the sign of the pair (u_k, v_k) is free, that of u_k v_k^T is not.
 
-Cost of a unit and a sample: a decomposition (`ss.svd`), then K products for every unit that fits and every random
+Cost per unit and sample: a decomposition (`ss.svd`), then K products for every unit that fits and every random
 draw; no pair needs a decomposition of its own.
 """
 
@@ -41,7 +41,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear import Operator
-from skipscope.linear.memory import SHARE, free_bytes
+from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
 from skipscope.measure.coupling import repeated
 from skipscope.measure.pairs import WAYS, Member, Options, filled, frame, pairs
 from skipscope.measure.selection import (
@@ -204,7 +204,7 @@ def _pieces(members: Sequence[Member], point: Point, options: Options) -> list[l
     sides = [prod(shape) for unit in units for shape in (unit.entry_shape, unit.exit_shape)]
     blocks = 2 * len(members) + options.chance
     needed = 8 * (options.kept * sum(sides) + 4 * blocks * options.k * max(sides))
-    at_once = max(1, int(SHARE * free_bytes(point.entry(units[0]).device) / needed))
+    at_once = max(1, int(SHARE_OF_FREE_MEMORY * free_bytes(point.entry(units[0]).device) / needed))
     return [list(range(start, min(start + at_once, point.batch))) for start in range(0, point.batch, at_once)]
 
 

@@ -36,7 +36,8 @@ import torch
 from torch import nn
 
 from skipscope.errors import InputError
-from skipscope.linear.hessian import Hessian, Loss, Params, Reduction, chosen_parameters
+from skipscope.linear.hessian import Hessian
+from skipscope.linear.hessian_options import Loss, Params, Reduction, chosen_parameters
 from skipscope.linear.memory import free_bytes
 from skipscope.measure.all_eigenvalues import COPIES, all_eigenvalues
 from skipscope.measure.extreme_eigenvalues import both_ends, fitting
@@ -75,7 +76,7 @@ def curvature(
     """Measure `loss(model(input), target)` over all batches; dimension `eigenvalue`, and `grid` for the density.
     Dimension `parameter` lists what was chosen, with the `size` of each.
 
-    batches: pairs (input, target) that can be read again and again, such as a list or a data loader, or one pair.
+    batches: pairs (input, target) that can be read more than once, such as a list or a data loader, or one pair.
     params: names of parameters or modules, or a predicate of name and parameter; all that require gradients by default.
     route: "exact", "lanczos", or "auto": exact up to 3000 parameters, where it fits in memory.
     k, max_products: eigenvalues at each end, and products at most for each end (lanczos).

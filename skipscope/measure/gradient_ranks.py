@@ -13,7 +13,7 @@ samples by block, and the gradient is made of them. A singular value counts as z
 sigma_max and the larger of the number of samples and the rows (of the gradient: its longer side). Numerical ranks can
 exceed the bound where rounding decides them.
 
-Cost: 2 M k^2 operations a layer for k x M patches and a dense SVD of a k x k triangle.
+Cost: 2 M k^2 operations per layer for k x M patches and a dense SVD of a k x k triangle.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from skipscope.spectrum import condition_number
-from skipscope.spectrum.condition import condition_of
 from skipscope.spectrum.decompositions import triangle
+from skipscope.spectrum.unfoldings import condition_of
 
 BLOCK = 2**23  # entries of the patches that are there at once
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Of a matrix, or of a block-diagonal one."""
+    """The rank and condition number of a matrix, or of a block-diagonal one."""
 
     condition: float
     status: str

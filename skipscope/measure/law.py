@@ -21,7 +21,7 @@ violated                    per bound (dimension `bound`), whether it does not h
 
 A unit that the law says nothing of has NaN and, in the coordinate `reason`, why.
 
-Cost of a unit and a sample: the full spectra of J and of J_R.
+Cost per unit and sample: the full spectra of J and of J_R.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.selection import Units, chosen_units, labels, point_of
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Spectrum, singular_values
-from skipscope.spectrum.full import ONE, Route
+from skipscope.spectrum.full import COUNTS_AS_ONE, Route
 from skipscope.trace import Point, Trunk, Unit
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def law(
     if epsilon <= 0 or (tol is not None and tol < 0):
         raise InputError(f"expected epsilon > 0 and tol >= 0, got {epsilon} and {tol}")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
-    close = ONE if tol is None else tol
+    close = COUNTS_AS_ONE if tol is None else tol
     missing = {name: torch.full((point.batch,), float("nan"), dtype=torch.float64, device="cpu") for name in NAMES}
     rows, reasons = [], []
     for unit in chosen:

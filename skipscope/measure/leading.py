@@ -7,7 +7,7 @@ share_above                 the share of singular values above 1.01, from random
 share_near_one              in [0.99, 1.01]
 share_above_error, share_near_one_error     standard error over the probes plus the quadrature's bias
 
-Cost of a unit: some hundred products a sample; no matrix is ever formed.
+Cost of a unit: some hundred products per sample; no matrix is ever formed.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Frame:
     U: Tensor  # B, m, K
     S: Tensor  # B, K
     V: Tensor  # B, n, K
-    counts: Tensor  # B: how many of them can be told from zero
+    counts: Tensor  # B: how many of them are above zero for certain
     size: int  # how many there are
 
 
@@ -130,7 +130,7 @@ def pairs(
 
 
 def _random(side: str, name: str, size: int, own: Frame, samples: Sequence[int], options: Options) -> list[Tensor]:
-    """Random orthonormal vectors, a frame (B, size, K) a draw; those of a sample do not depend on the others."""
+    """Random orthonormal vectors, one frame (B, size, K) per draw; those of a sample do not depend on the others."""
     drawn = []
     for sample in samples if options.chance else []:
         generator = random_numbers("chance", options.seed, name, side, sample)

@@ -18,7 +18,7 @@ class Accuracy:
     exponent: Tensor  # B
     scale: Tensor  # B: the largest value
     lost: Tensor  # B: of the operator, where underflow hides it from the products
-    settled: Tensor  # B: these are the values that were asked for, as far as a second trial can tell
+    settled: Tensor  # B: these are the values that were asked for, as far as a second trial can show
 
     @classmethod
     def together(cls, parts: Sequence[Accuracy]) -> Accuracy:

@@ -94,6 +94,6 @@ def check_room(product: Tensor, A: Operator) -> None:
     if not product.isfinite().all():
         raise InputError(
             f"products of {A.name} of shape {A.shape} leave the range of {str(A.dtype).removeprefix('torch.')} as soon "
-            "as the vectors are made a little larger; its spectrum cannot be told from overflow: take that of a "
-            "multiple, such as 1e-100 * A"
+            "as the vectors are made a little larger; its spectrum cannot be distinguished from overflow: take that "
+            "of a multiple, such as 1e-100 * A"
         )

@@ -42,29 +42,15 @@ from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
 from skipscope.spectrum.assembly import compared
-from skipscope.spectrum.decompositions import svdvals, triangle
 from skipscope.spectrum.plan import DENSE_ENTRIES
 from skipscope.spectrum.scale import exponents, scaled
+from skipscope.spectrum.unfoldings import Mode, Status, mode_condition, ratio, unfold
 
 Reduction = Literal["mode", "max", "global", "channel", "matrix"]
-Status = Literal["finite", "numerically infinite", "infinite", "overflow"]
 REDUCTIONS = ("mode", "max", "global", "channel", "matrix")
 SEVERITY: tuple[Status, ...] = ("finite", "numerically infinite", "infinite", "overflow")
 TYPES = (torch.float32, torch.float64)
-LONG = 2  # one side over the other, from where on a matrix is first made square
-DIGITS = 1e-3  # of sigma_min: what a condition number that counts as finite is known to, at least
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One unfolding's condition."""
-
-    mode: int
-    shape: tuple[int, int]  # of the unfolding
-    value: float
-    status: Status
-    rank: int | None  # singular values above max(m, n) eps sigma_max; None after overflow
-    singular_values: Tensor  # min(m, n), descending; those that zero slices force are exactly 0; empty after overflow
+KNOWN_TO = 1e-3  # of sigma_min: what a condition number that counts as finite is known to, at least
 
 
 @dataclass(frozen=True)
@@ -264,7 +250,7 @@ def _of_operator(A: Operator, condition: Callable[..., Condition]) -> Condition:
     nonzero[(entries[0] == 0).all(1) & ~rows] = True
     nonzero[:, (entries[0] == 0).all(0) & ~columns] = True
     # What was lost beyond rounding leaves a ratio of three digits or none.
-    off = float(torch.maximum(known.margin, known.hidden / DIGITS))
+    off = float(torch.maximum(known.margin, known.hidden / KNOWN_TO))
     largest = float(known.matrix.abs().max())
     return condition(entries[0], nonzero, off / largest if largest else math.inf if off else 0.0)
 
@@ -290,7 +276,8 @@ def _condition(
     else:
         exponent, data = 0, torch.full_like(tensor, math.nan, dtype=dtype)
     spectra = tuple(
-        _mode(_unfold(data, mode), _unfold(nonzero, mode), mode, exponent, precision, size, off) for mode in looked_at
+        mode_condition(unfold(data, mode), unfold(nonzero, mode), mode, exponent, precision, size, off)
+        for mode in looked_at
     )
     return Condition(
         **_number(spectra, reduce, precision, size),
@@ -316,56 +303,7 @@ def _number(spectra: Sequence[Mode], reduce: Reduction, precision: torch.dtype, 
         deciding = min(spectra, key=lambda mode: float(mode.singular_values[-1]))
         longest = size or max(max(mode.shape) for mode in spectra)
         least = deciding.singular_values[-1]
-        value, status = _ratio(largest, float(least), torch.finfo(precision).eps * longest)
+        value, status = ratio(largest, float(least), torch.finfo(precision).eps * longest)
         if status == "finite" and least < torch.finfo(least.dtype).smallest_normal:  # not all of its digits are there
             status = "numerically infinite"
     return {"value": value, "status": status, "rank": deciding.rank, "full_rank": min(deciding.shape)}
-
-
-def _mode(
-    matrix: Tensor, nonzero: Tensor, mode: int, exponent: int, precision: torch.dtype, size: int | None, off: float
-) -> Mode:
-    """The condition of an unfolding, (m, n), over 2^exponent."""
-    shape = (matrix.shape[0], matrix.shape[1])
-    if not matrix.isfinite().all():
-        return Mode(mode, shape, math.nan, "overflow", None, matrix.new_empty(0).cpu())
-    rows, columns = nonzero.any(1), nonzero.any(0)
-    values = matrix.new_zeros(min(shape))
-    kept = min(int(rows.sum()), int(columns.sum()))
-    if kept:
-        left = matrix if rows.all() and columns.all() else matrix[rows][:, columns]
-        values[:kept] = svdvals(_compressed(left))
-    values = values.cpu()
-    value, status, rank = condition_of(values, precision, size or max(shape), off * float(matrix.abs().max()))
-    if status == "infinite" and kept == min(shape) and bool((nonzero & (matrix == 0)).any()):
-        status = "numerically infinite"  # not zero: too small to be seen beside the largest
-    return Mode(mode, shape, value, status, rank, scaled(values[None], exponent)[0])
-
-
-def _compressed(matrix: Tensor) -> Tensor:
-    """A square matrix with the singular values of a long one: several times quicker than its own decomposition."""
-    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
-    return triangle(tall) if tall.shape[0] > LONG * tall.shape[1] else matrix
-
-
-def condition_of(values: Tensor, precision: torch.dtype, size: int, off: float = 0.0) -> tuple[float, Status, int]:
-    """kappa, its status and the numerical rank from all singular values, in any order; a value that counts as zero is
-    at most eps size sigma_max, or `off`, what the values are known to, where that is larger."""
-    largest, smallest = float(values.max()), float(values.min())
-    tolerance = torch.finfo(precision).eps * size
-    if off > tolerance * largest:
-        tolerance = off / largest if largest else math.inf
-    rank = int((values > tolerance * largest).sum())
-    return *_ratio(largest, smallest, tolerance), rank
-
-
-def _ratio(largest: float, smallest: float, tolerance: float) -> tuple[float, Status]:
-    if smallest == 0:
-        return math.inf, "infinite"
-    value = largest / smallest
-    return value, "numerically infinite" if value >= 1 / tolerance else "finite"
-
-
-def _unfold(tensor: Tensor, mode: int) -> Tensor:
-    """dim_mode rows, all other modes along the columns."""
-    return tensor.movedim(mode, 0).flatten(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SMALL = 256  # rows or columns, the fewer of the two
+SMALL_SIDE = 256  # rows or columns, the fewer of the two
 
 
 def svdvals(matrix: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def triangle(rows: Tensor, above: Tensor | None = None) -> Tensor:
 
 
 def _placed(matrix: Tensor) -> Tensor:
-    return matrix.cpu() if min(matrix.shape[-2:]) <= SMALL else matrix
+    return matrix.cpu() if min(matrix.shape[-2:]) <= SMALL_SIDE else matrix
 
 
 def _driver(matrix: Tensor) -> str | None:

@@ -39,7 +39,7 @@ from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
 from skipscope.spectrum.quadrature import (
-    BEYOND,
+    FAR_OUTSIDE,
     Rule,
     christoffel,
     gauss_rule,
@@ -49,9 +49,9 @@ from skipscope.spectrum.quadrature import (
 )
 from skipscope.spectrum.scale import MARGIN, InUnit, exponents, scaled, upper
 
-GAUSS = math.sqrt(2 * math.pi)
-GRID = 256  # points of the smoothed density
-HIDDEN = 1e-3  # of the largest value: more than this lost to underflow is refused
+SQRT_TWO_PI = math.sqrt(2 * math.pi)
+GRID_POINTS = 256  # points of the smoothed density
+HIDDEN_ALLOWED = 1e-3  # of the largest value: more than this lost to underflow is refused
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Density:
     rule: Rule
     half: Rule  # the same probes after half of the steps
     exact: Tensor  # B, probes: the recurrence ended by itself or spans the whole space
-    rounding: Tensor  # B: values closer than this are not told apart
+    rounding: Tensor  # B: values closer than this cannot be distinguished
     shape: tuple[int, int, int]
     symmetric: bool
     probes: int
@@ -115,7 +115,7 @@ class Density:
         Without a tolerance: no probe has more mass at x than the Christoffel function 1 / sum_{j<k} p_j(x)^2 of its k
         orthonormal polynomials, which falls to that mass, as 1/k where other values lie all around x and geometrically
         where they keep away. Two times its value after k steps less its value after k/2 takes out the 1/k; the change
-        between them is the bias. So an atom is told from a dense neighbourhood without choosing a tolerance.
+        between them is the bias. So an atom is distinguished from a dense neighbourhood without choosing a tolerance.
         """
         if tolerance is not None:
             if not tolerance >= 0:
@@ -156,7 +156,7 @@ class Density:
         return (rule.weights * ((rule.nodes >= lower) & (rule.nodes <= upper))).sum(-1)
 
     def _christoffel(self, rule: Rule, value: Tensor) -> Tensor:  # B, probes
-        value = scaled(value, -rule.exponent).clamp(-BEYOND, BEYOND)
+        value = scaled(value, -rule.exponent).clamp(-FAR_OUTSIDE, FAR_OUTSIDE)
         return christoffel(rule, value if self.symmetric else value * value)
 
     def _loose(self, index: Tensor, there: Tensor) -> Tensor:
@@ -224,10 +224,11 @@ def spectral_density(
 
     largest = scaled(rule.nodes, -unit.exponent).abs().amax((1, 2))  # B, in the unit
     hidden = MARGIN * unit.lost
-    if not (hidden <= HIDDEN * largest).all():
+    if not (hidden <= HIDDEN_ALLOWED * largest).all():
         raise InputError(
             f"spectral_density: products of {A.name} underflow in {str(A.dtype).removeprefix('torch.')}, for samples "
-            f"{(~(hidden <= HIDDEN * largest)).nonzero().flatten().tolist()}; use A.double(), or a multiple of it"
+            f"{(~(hidden <= HIDDEN_ALLOWED * largest)).nonzero().flatten().tolist()}; use A.double(), or "
+            "a multiple of it"
         )
     lowest, highest = float(rule.nodes.min()), float(rule.nodes.max())
     if width is None:
@@ -236,9 +237,9 @@ def spectral_density(
         grid = points.detach().to("cpu", torch.float64)
     else:
         grid = torch.linspace(
-            lowest - 4 * width, highest + 4 * width, points or GRID, dtype=torch.float64, device="cpu"
+            lowest - 4 * width, highest + 4 * width, points or GRID_POINTS, dtype=torch.float64, device="cpu"
         )
-    if not (width > 0 and grid.isfinite().all() and width / GAUSS > torch.finfo(torch.float64).smallest_normal):
+    if not (width > 0 and grid.isfinite().all() and width / SQRT_TWO_PI > torch.finfo(torch.float64).smallest_normal):
         raise InputError(
             f"spectral_density: a curve over values from {lowest:.1e} to {highest:.1e} is beyond the range of float64; "
             "take a multiple of the operator"
@@ -271,7 +272,7 @@ def _smooth(rule: Rule, grid: Tensor, width: float) -> Tensor:
     curves = []
     for nodes, weights in zip(rule.nodes, rule.weights, strict=True):
         bumps = torch.exp(-0.5 * ((grid - nodes[..., None]) / width) ** 2)  # probes, steps, points
-        curves.append((weights[..., None] * bumps).sum(1) / (width * GAUSS))
+        curves.append((weights[..., None] * bumps).sum(1) / (width * SQRT_TWO_PI))
     return torch.stack(curves)
 
 

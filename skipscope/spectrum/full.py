@@ -2,7 +2,7 @@
 
 The matrix is assembled in float64, and multiplied by a power of two where its scale is far from 1. Rows and columns
 that are exactly zero (an inactive ReLU makes a zero row) are dropped and counted. Then one of three routes, the
-cheapest whose bound is within the wanted accuracy and tells what is counted:
+cheapest whose bound is within the wanted accuracy and decides what is counted:
 
 law    units with an identity skip: the eigenproblem of size 2 r of `linear.law`; the rest of the values are exactly 1
 gram   square roots of the eigenvalues of A A^T (or A^T A, the smaller): values near zero lose half of the digits
@@ -19,8 +19,8 @@ float64 are known to that number.
 
 Counts. `zeros` are values up to `tolerance`, `ones` values within 1e-7 of 1. A count that the bounds cannot decide is
 NaN: zeros where the tolerance is above 1e-3 of s1, ones where a value may be one or not. The gram and law routes give
-way to the svd where they leave such a doubt, and where they see zeros that are not proved: squares cannot tell a value
-below 1e-7 of s1 from zero, at whatever scale.
+way to the svd where they leave such a doubt, and where they see zeros that are not proved: squares cannot distinguish
+a value below 1e-7 of s1 from zero, at whatever scale.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from skipscope.spectrum.scale import scaled, upper
 
 Route = Literal["auto", "law", "gram", "svd"]
 ROUNDING_MARGIN = 10.0  # the C of the bounds
-ONE = 1e-7  # a value this close to 1 counts as one (if its bound allows to tell)
-TELLING = 1e-3  # of s1: a larger tolerance at zero tells nothing about a rank
+COUNTS_AS_ONE = 1e-7  # a value this close to 1 counts as one (if its bound is small enough)
+DECISIVE_TOLERANCE = 1e-3  # of s1: a larger tolerance at zero says nothing about a rank
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
 
 
@@ -141,24 +141,24 @@ class Values:
             return True
         tolerance = self.tolerance(size)
         zeros = self.values <= tolerance
-        told = int(zeros.sum()) <= self.zeros  # below the bound of squares there may be values that are not zero
+        proved = int(zeros.sum()) <= self.zeros  # below the bound of squares there may be values that are not zero
         counted = not _ones(self.values[None], self.bound[None]).isnan().any()
-        return told and counted and bool(self.bound.max() <= tol * self.values[0])
+        return proved and counted and bool(self.bound.max() <= tol * self.values[0])
 
 
 def _zeros(values: Tensor, tolerance: Tensor, proved: Tensor) -> Tensor:
     """(B,) in float64. values: (B, n); tolerance and what is proved to be zero: (B,)."""
     counted = (values <= tolerance[:, None]).sum(1)
     largest = values[:, 0] if values.shape[1] else torch.zeros_like(tolerance)
-    told = (tolerance <= TELLING * largest) | (counted <= proved)
-    return torch.where(told, counted.double(), torch.nan)
+    decided = (tolerance <= DECISIVE_TOLERANCE * largest) | (counted <= proved)
+    return torch.where(decided, counted.double(), torch.nan)
 
 
 def _ones(values: Tensor, bound: Tensor) -> Tensor:
     """(B,) in float64, from (B, n) each."""
     distance = (values - 1).abs()
-    doubtful = ((bound > ONE) & (distance <= bound + ONE)).any(1)
-    return torch.where(doubtful, torch.nan, (distance <= ONE).sum(1).double())
+    doubtful = ((bound > COUNTS_AS_ONE) & (distance <= bound + COUNTS_AS_ONE)).any(1)
+    return torch.where(doubtful, torch.nan, (distance <= COUNTS_AS_ONE).sum(1).double())
 
 
 def _of_sample(

@@ -9,11 +9,11 @@ from which a Ritz triplet (U x, s, V y) of P has the residual |K x|, known witho
 bases block by block to a fixed size; a *thick restart* (Wu and Simon 2000; Baglama and Reichel 2005) rotates them to
 the wanted Ritz vectors and a few more, with the relations kept.
 
-A Krylov space holds no more copies of a repeated value than its block is wide. So values that have converged are tried
-once more: everything but their vectors is dropped, the iteration starts from a fresh random block, and it ends when the
-same values stand and the next one, seen from there, cannot overtake them. What has not stood that trial when the
-products are spent has not converged, however small its residual: it is a triplet, but perhaps not the one that was
-asked for.
+A Krylov space holds no more copies of a repeated value than its block is wide. So values that have converged are tested
+a second time: everything but their vectors is dropped, the iteration starts from a fresh random block, and it ends
+when the same values are confirmed and the next one, seen from there, cannot overtake them. What has not been confirmed
+when the products are spent has not converged, however small its residual: it is a triplet, but perhaps not the one that
+was asked for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Krylov(ABC):
         batch = operator.shape[0]
         self.scale = torch.zeros(batch, dtype=operator.dtype, device=operator.device)  # B: the largest value seen
         self.whole = InUnit.of(operator, *self._probes(operator, seed))
-        self.settled = torch.zeros(batch, dtype=torch.bool, device=operator.device)  # B: tried once more, and stood
+        self.settled = torch.zeros(
+            batch, dtype=torch.bool, device=operator.device
+        )  # B: tested a second time, and confirmed
         self.products, self.iterations = self.whole.products, [0] * batch
 
     def _probes(self, operator: Operator, seed: int) -> Iterator[Tensor]:
@@ -144,9 +146,3 @@ def iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int)
             krylov.restart(stay, ritz[:, :keep], x[:, :, :keep], y[:, :, :keep])
         samples, kept = sorted(again), k
     return values, left, right
-
-
-# For callers that have not moved yet.
-from skipscope.spectrum.accuracy import default_tolerance  # noqa: E402, F401
-from skipscope.spectrum.checks import TRANSPOSE_TOLERANCE as ADJOINT_TOLERANCE  # noqa: E402, F401
-from skipscope.spectrum.plan import costs as plan  # noqa: E402, F401

@@ -128,9 +128,9 @@ def inertia(H: Operator, *, tol: float | None = None) -> Inertia:
     sizes = costs(H.shape, 1, None, decomposition=9.0 * n**3, sides=1)
     if sizes.dense_bytes > DENSE_BYTES:
         raise InputError(
-            f"inertia of {H.name} of shape {H.shape} needs the matrix itself: {sizes.dense_bytes / 2**30:.1f} GiB a "
-            f"sample in float64 with its work space, more than {DENSE_BYTES / 2**30:.0f} GiB; restrict the operator, "
-            "or look at the ends of the spectrum with eigs and at the rest with a spectral density"
+            f"inertia of {H.name} of shape {H.shape} needs the matrix itself: {sizes.dense_bytes / 2**30:.1f} GiB "
+            f"per sample in float64 with its work space, more than {DENSE_BYTES / 2**30:.0f} GiB; restrict the "
+            "operator, or look at the ends of the spectrum with eigs and at the rest with a spectral density"
         )
     tol = n * torch.finfo(H.dtype).eps if tol is None else tol
     found = []

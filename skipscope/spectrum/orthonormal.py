@@ -21,7 +21,7 @@ def orthonormalise(
     """block = basis C + Q R with orthonormal [basis, Q]: (Q, C, R) of shapes (B, n, w), (B, p, b), (w, b).
 
     w is b, or what the space has left. Columns that are zero to rounding at `scale` (B) give random columns of Q.
-    Cost: 4 n p b operations a pass, two passes unless vectors are nearly dependent.
+    Cost: 4 n p b operations per pass, two passes unless vectors are nearly dependent.
     """
     batch, size, width = block.shape
     left = size - basis.shape[2]

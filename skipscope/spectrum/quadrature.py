@@ -18,9 +18,9 @@ from skipscope.linear.operator import Operator
 from skipscope.numerics import random_numbers, signs
 from skipscope.spectrum.scale import scaled
 
-BEYOND = 1e100  # units: no value is there, and its square is a number
-ROUNDING = 8.0  # times sqrt(max(m, n)) eps sigma_max: below it, a difference of values is rounding
-ASYMMETRY = 1000.0  # times sqrt(n) eps |A v|: above it, an operator is not symmetric
+FAR_OUTSIDE = 1e100  # units: no value is there, and its square is a number
+SAME_WITHIN = 8.0  # times sqrt(max(m, n)) eps sigma_max: below it, a difference of values is rounding
+ASYMMETRY_ALLOWED = 1000.0  # times sqrt(n) eps |A v|: above it, an operator is not symmetric
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _normalise(vector: Tensor, scale: Tensor, A: Operator) -> tuple[Tensor, Tens
 
 
 def relative_rounding(A: Operator) -> float:
-    return ROUNDING * math.sqrt(max(A.shape[1:])) * A.eps
+    return SAME_WITHIN * math.sqrt(max(A.shape[1:])) * A.eps
 
 
 def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
@@ -136,7 +136,7 @@ def _check_symmetric(v: Tensor, product: Tensor, A: Operator) -> None:
     pairs = (v @ product.mT).double()  # B, probes, probes
     difference = (pairs - pairs.mT).abs().amax((1, 2))
     size = product.double().norm(dim=-1).amax(1)  # B
-    if (difference > ASYMMETRY * math.sqrt(A.shape[1]) * A.eps * size).any():
+    if (difference > ASYMMETRY_ALLOWED * math.sqrt(A.shape[1]) * A.eps * size).any():
         raise InputError(
             f"spectral_density: symmetric=True, but {A.name} is not: v^T A w and w^T A v differ by "
             f"{float((difference / size).max()):.2g} of their size; leave it out for the density of singular values"

@@ -25,9 +25,9 @@ from torch import Tensor
 from skipscope.linear.operator import Operator
 
 ROOM = 16  # powers of two below the largest number: the most that vectors of entries near 1 are multiplied by
-LEAST = 8  # powers of two: a product that overflows when multiplied by so few has no room to be tested in
+LEAST_ROOM = 8  # powers of two: a product that overflows when multiplied by so few has no room to be tested in
 MARGIN = 10.0  # times an estimate of an error from few random vectors: never seen to be too small
-ROUNDING = 8.0  # times eps: products may differ by this much without any underflow
+PRODUCT_ROUNDING = 8.0  # times eps: products may differ by this much without any underflow
 
 
 def range_of(dtype: torch.dtype) -> int:
@@ -78,7 +78,7 @@ def scaled(numbers: Tensor, exponent: Tensor | int) -> Tensor:
 
 def rounding(operator: Operator) -> float:
     """How far a product may be from itself, repeated or in other order: below it, nothing was lost to underflow."""
-    return ROUNDING * operator.eps
+    return PRODUCT_ROUNDING * operator.eps
 
 
 def upper(bound: Tensor, exponent: Tensor | int) -> Tensor:
@@ -97,7 +97,7 @@ def fresh_products(apply: Callable[[Tensor], Tensor], vectors: Tensor, exponent:
     while True:
         result = apply(scaled(vectors, power)).detach()
         finite = result.isfinite().flatten(1).all(1).cpu()
-        if (finite | (power.abs() < LEAST)).all():
+        if (finite | (power.abs() < LEAST_ROOM)).all():
             return scaled(result.double(), -power - exponent)
         power = torch.where(finite, power, torch.div(power, 2, rounding_mode="trunc"))
 

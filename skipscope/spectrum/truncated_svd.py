@@ -51,8 +51,8 @@ class SVD:
     products: Tensor  # B: vectors multiplied by A or A^T
     route: str  # "dense" or "iterative"
     which: str  # "largest" or "smallest"
-    counted: Tensor  # B: how many of the k values, from the largest on, can be told from zero
-    rank: Tensor  # B: numerical rank, as float64; NaN where the k values do not tell it
+    counted: Tensor  # B: how many of the k values, from the largest on, are above zero for certain
+    rank: Tensor  # B: numerical rank, as float64; NaN where the k values do not determine it
     all_values: Tensor | None  # B, min(m, n): every singular value in float64, descending; None by the iterative route
     square_norm: Tensor | None  # B: |A|_F^2, the sum of the squares of all entries; None by the iterative route
 
@@ -202,7 +202,7 @@ def _finished(
 def _counted(
     A: Operator, S: Tensor, residuals: Tensor, which: Which, accuracy: Accuracy, all_values: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """How many of the values can be told from zero, and the numerical rank, (B,) each."""
+    """How many of the values are above zero for certain, and the numerical rank, (B,) each."""
     k, small = S.shape[1], min(A.shape[1:])
     if all_values is not None:
         largest = all_values[:, :1]

@@ -1,6 +1,6 @@
 """Which axis of a state runs over the samples, where no symbol for the batch says so.
 
-Sizes alone do not tell: in a batch of as many samples as a sequence has tokens, two axes have that size. When the
+Sizes alone do not decide it: in a batch of as many samples as a sequence has tokens, two axes have that size. When the
 samples of a batch change places, those of a state change places in the same way, along its batch axis and no other.
 """
 
@@ -13,7 +13,7 @@ from skipscope.numerics import measuring
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program, Values
 
-TOLERANCE = 1e-3  # of the largest entry; a sample's values depend a little on its place in a batch
+SAME_WITHIN = 1e-3  # of the largest entry; a sample's values depend a little on its place in a batch
 
 
 def axis_by_rolling(value: Tensor, rolled: Tensor, batch: int, first: int) -> int | None:
@@ -66,4 +66,4 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     if not torch.equal(finite, torch.isfinite(b)):
         return False
     a, b = a[finite], b[finite]
-    return not a.numel() or bool((a - b).abs().max() <= TOLERANCE * a.abs().max())
+    return not a.numel() or bool((a - b).abs().max() <= SAME_WITHIN * a.abs().max())

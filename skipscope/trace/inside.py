@@ -19,7 +19,7 @@ from skipscope.trace.program import Program
 from skipscope.trace.structure import Structure
 
 NO_SUM = "no single sum in it joins its input with a branch"  # why a named module is no residual unit
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
 class Exports:
@@ -77,7 +77,7 @@ def _tensor(value: Tensor) -> tuple[Any, ...]:
 
 def _plain(value: Any) -> Any:
     """A setting that can be compared by its value; anything else is like itself alone."""
-    if isinstance(value, PLAIN):
+    if isinstance(value, PLAIN_TYPES):
         return type(value).__name__, repr(value)
     if isinstance(value, list | tuple | set | frozenset):
         return type(value).__name__, tuple(_plain(part) for part in value)

@@ -97,8 +97,8 @@ class ModuleTrunk(Trunk):
                 if inside != NO_SUM:
                     raise TraceError(
                         f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
-                        f"{tuple(call.exit.shape)} and cannot be exported, so its skip cannot be told from its branch; "
-                        "leave it out of the named units"
+                        f"{tuple(call.exit.shape)} and cannot be exported, so its skip and its branch cannot be "
+                        "distinguished; leave it out of the named units"
                     )
                 raise TraceError(
                     f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "

@@ -106,8 +106,8 @@ class Around(Form):
     def parameter_names(self) -> list[str]:
         """Those of the module, and of what else is in the branch."""
         held = {id(tensor) for tensor in self._piece().held()}
-        beside = [name for name, weight in self.unit.trunk.model.named_parameters() if id(weight) in held]
-        return list(dict.fromkeys([*super().parameter_names(), *beside]))
+        others = [name for name, weight in self.unit.trunk.model.named_parameters() if id(weight) in held]
+        return list(dict.fromkeys([*super().parameter_names(), *others]))
 
     def _piece(self) -> OuterPiece:
         return self.unit.trunk.last_point.piece(self.sum.entry, self.sum.exit)

@@ -185,11 +185,11 @@ class OuterPiece:
         return {self.entry.call, self.exit, *self.calls, *reads}
 
     def context(self) -> list[str]:
-        """What it reads besides its entry, by where that was made."""
+        """What it reads in addition to its entry, by where that was made."""
         own = set(self.calls)
         places = [place for index in self.calls for place in self.recording.calls[index].paths]
-        beside = dict.fromkeys(place for place in places if place != self.entry and place.call not in own)
-        return [f"input {-place.call}" if place.call < 0 else self.recording.calls[place.call].name for place in beside]
+        others = dict.fromkeys(place for place in places if place != self.entry and place.call not in own)
+        return [f"input {-place.call}" if place.call < 0 else self.recording.calls[place.call].name for place in others]
 
     def held(self) -> list[Tensor]:
         """The tensors that come from nowhere in the pass: weights that the code reads itself."""

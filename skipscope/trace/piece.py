@@ -1,6 +1,6 @@
 """A piece of a program as a function of one tensor: from the value at one node to the value at another.
 
-Whatever the piece needs beside its entry and does not compute from weights alone is its context: values at
+Whatever the piece needs in addition to its entry and does not compute from weights alone is its context: values at
 other nodes, taken from a point. A branch is the same piece as its unit with the skip's term read as zero in
 the sum, and the skip is the piece with the branch's terms read as zero, so signs, factors and alphas of a sum need no
 special case and the two add up to the sum.

@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import TraceError
 from skipscope.trace.freshness import version_of
 
-COPIES = frozenset(("clone", "contiguous", "to", "type_as"))
-NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # a number that changes nothing: `sum([x, y])` starts with 0
+COPYING_FUNCTIONS = frozenset(("clone", "contiguous", "to", "type_as"))
+NEUTRAL_NUMBERS = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # a number that changes nothing: `sum([x, y])` starts with 0
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _is_copy(name: str, args: Sequence[Any]) -> bool:
     if not args or not isinstance(args[0], Tensor):
         return False
     number = args[1] if len(args) == 2 and isinstance(args[1], int | float) else None
-    return name in COPIES or (number is not None and number == NEUTRAL.get(name))
+    return name in COPYING_FUNCTIONS or (number is not None and number == NEUTRAL_NUMBERS.get(name))
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

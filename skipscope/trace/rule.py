@@ -8,7 +8,7 @@ local: it looks at one sum at a time and knows no architecture.
 The entry is looked for in three places, and the first that gives a unit is taken:
 1. an operand that all other operands come from (what else flows in is context: cross-attention, time embeddings);
 2. the sum's immediate dominator (both paths compute: projections);
-3. the last common ancestor of the operands (projections beside a context).
+3. the last common ancestor of the operands (projections next to a context).
 
 Partial sums `(x + f) + g` are flattened, but not across a sum that ends a unit of its own.
 """
@@ -226,7 +226,7 @@ class Rule:
         return total
 
     def _drop_split_linear_layers(self) -> None:
-        """A linear branch beside a projection, inside another unit, is one linear layer in two parts (adapters)."""
+        """A linear branch next to a projection, inside another unit, is one linear layer in two parts (adapters)."""
         for node, region in list(self.regions.items()):
             outer = any(other.holds(region) for other in self.regions.values())
             if outer and region.linear and region.skip_kind == "projection":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("#", "unit", "skip", "tail", "stage", "state", "weights", "context")
 NUMERIC = {"#", "stage", "weights"}
-QUIET = ("pointwise",)  # left out without a line of their own: activations and norms
+KINDS_NOT_LISTED = ("pointwise",)  # left out without a line of their own: activations and norms
 
 
 def as_dict(trunk: Trunk) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def as_html(trunk: Trunk) -> str:
 def headline(trunk: Trunk) -> str:
     name = type(trunk.model).__name__
     if not trunk.units:
-        sums = [left for left in trunk.left_out if left.kind not in (*QUIET, "concatenation")]
+        sums = [left for left in trunk.left_out if left.kind not in (*KINDS_NOT_LISTED, "concatenation")]
         why = "no sum in it is a skip beside a branch" if sums else "it has no sum of two paths from one state"
         return f"{name}: 0 residual units; {why}"
     stages = len(trunk.stages)
@@ -70,7 +70,7 @@ def left_out_lines(trunk: Trunk) -> list[str]:
     """One line for each kind and reason, with the first places."""
     groups: dict[tuple[str, str], list[str]] = {}
     for left in trunk.left_out:
-        if left.kind not in QUIET:
+        if left.kind not in KINDS_NOT_LISTED:
             groups.setdefault((left.kind, left.reason), []).append(left.where or "the model itself")
     lines = []
     for (kind, reason), places in groups.items():

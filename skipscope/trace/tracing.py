@@ -20,7 +20,7 @@ from skipscope.trace.trunk import Trunk
 from skipscope.trace.undisturbed import undisturbed, unwrapped
 
 REPLAY_TOLERANCE = 1e-3
-ROUNDINGS = 100  # of the output's type, by which two runs of a deterministic model may differ
+ROUNDING_UNITS = 100  # of the output's type, by which two runs of a deterministic model may differ
 
 
 def trace(
@@ -71,7 +71,7 @@ def own_output(model: nn.Module, inputs: Inputs) -> Any:
         raise does_not_run(model, inputs, own) from own
     # Kernels that add in no fixed order differ a little, and on average as much when the random numbers are the same;
     # a difference of a few roundings says nothing, for one pair of runs may agree to the last bit and another not.
-    rounding = ROUNDINGS * max((torch.finfo(leaf.dtype).eps for leaf in _floats(first)), default=0.0)
+    rounding = ROUNDING_UNITS * max((torch.finfo(leaf.dtype).eps for leaf in _floats(first)), default=0.0)
     if error > REPLAY_TOLERANCE or error > max(10 * again, rounding):
         raise InputError(
             f"two runs of {type(model).__name__} on one batch differ by a relative error of {error:.1e}: its forward "

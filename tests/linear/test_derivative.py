@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.linear.derivative import MOST_ROWS
+from skipscope.linear.derivative import MOST_KEPT_ROWS
 from tests.trace.nets import Residual
 
 D = 6
@@ -152,8 +152,8 @@ def test_a_backward_that_is_differentiable_once_gives_all_rows() -> None:
     J = ss.Jacobian(lambda x: x + Once.apply(x), state)
     assert J.routes.push == "all rows"
     torch.testing.assert_close(J.dense(), torch.diag_embed(1 + state.cos()))
-    with pytest.raises(ss.InputError, match=f"{MOST_ROWS + 1} rows are more than {MOST_ROWS}"):
-        ss.Jacobian(lambda x: x + Once.apply(x), torch.randn(1, MOST_ROWS + 1))
+    with pytest.raises(ss.InputError, match=f"{MOST_KEPT_ROWS + 1} rows are more than {MOST_KEPT_ROWS}"):
+        ss.Jacobian(lambda x: x + Once.apply(x), torch.randn(1, MOST_KEPT_ROWS + 1))
 
 
 def test_routes_that_contradict_each_other_are_not_taken() -> None:

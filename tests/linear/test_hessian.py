@@ -301,8 +301,8 @@ def test_falls_back_to_double_backward_and_says_so() -> None:
 
 def test_a_wrong_forward_mode_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, target = case("tanh")
-    right = hessian._forward_over_reverse
-    monkeypatch.setattr(hessian, "_forward_over_reverse", lambda *arguments: 1.01 * right(*arguments))
+    right = hessian.forward_over_reverse
+    monkeypatch.setattr(hessian, "forward_over_reverse", lambda *arguments: 1.01 * right(*arguments))
     H = Hessian(model, nn.CrossEntropyLoss(), (x, target))
     assert H.route == hessian.BACKWARD
     assert "off by 1.0e-02" in H.reason

@@ -28,8 +28,8 @@ from skipscope.errors import InputError
 from skipscope.measure.gradient_ranks import factors, has_factors
 from skipscope.measure.layers import Layer, run, undisturbed_run
 from skipscope.numerics import seed_of
-from skipscope.spectrum.condition import condition_of
 from skipscope.spectrum.decompositions import svdvals, thin_svd
+from skipscope.spectrum.unfoldings import condition_of
 from skipscope.trace.export import in_full_precision
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import unwrapped

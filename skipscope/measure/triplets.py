@@ -1,1 +1,0 @@
-from skipscope.spectrum.plan import DENSE_SIDE  # noqa: F401
