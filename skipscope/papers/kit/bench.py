@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from skipscope.data import Dataset, load, load_or_digits
+from skipscope.progress import Announce
 from skipscope.runs import RunFolder
 from skipscope.runs.sweep import Task, swept
 from skipscope.training import Settings
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
     import xarray
 
 MOST_NETWORKS = 1000  # of one kind in a run
-Progress = Callable[[str, int, int], None]  # what is done now, how much of it is done, how much there is
 
 
 class Bench:
     def __init__(
-        self, study: str, run: RunFolder, *, preset: str, seed: int, device: str, progress: Progress | None = None
+        self, study: str, run: RunFolder, *, preset: str, seed: int, device: str, announce: Announce | None = None
     ) -> None:
         self.run, self.preset, self.seed, self.device = run, preset, seed, device
         self.study = study  # its id
-        self._progress = progress or (lambda what, done, total: None)
+        self._announce = announce or (lambda part, done, total: None)
 
     def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
         """data/STUDY-NAME.nc, or data/STUDY.nc where the name is empty; computed unless the run has it already."""
@@ -71,7 +71,7 @@ class Bench:
 
     def steps(self, what: str) -> Callable[[int, int], None]:
         """Progress of one thing that is done: called with how much of it is done and how much there is."""
-        return lambda done, total: self._progress(what, done, total)
+        return lambda done, total: self._announce(what, done, total)
 
     def note(self, text: str) -> None:
         self.run.note(text)

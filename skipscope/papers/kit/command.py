@@ -175,7 +175,7 @@ def run(
             seed=seed,
             device=device,
             resume=resume,
-            progress=talk.progress,
+            announce=talk.progress,
         )
     with talk.step("writing the report"):
         report = write_report(outcome.folder)

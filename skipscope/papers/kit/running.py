@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.errors import InputError
-from skipscope.papers.kit.bench import Bench, Progress
+from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.catalogue import claims_of, find, study_of
 from skipscope.papers.kit.claims import Claim
 from skipscope.papers.kit.quantities import SEEDS, Quantity
 from skipscope.papers.kit.study import Study
+from skipscope.progress import Announce
+from skipscope.renamed import renamed_parameters
 from skipscope.runs import RunFolder
 from skipscope.runs.decisions import Decision
 from skipscope.training.processes import launched
@@ -30,6 +32,7 @@ class Outcome:
         return [decision.id for decision in self.decisions if decision.verdict == "not reproduced"]
 
 
+@renamed_parameters(progress="announce")
 def run_studies(
     name: str,
     out: Path,
@@ -39,9 +42,13 @@ def run_studies(
     seed: int = 0,
     device: str = "cpu",
     resume: bool = False,
-    progress: Progress | None = None,
+    announce: Announce | None = None,
 ) -> Outcome:
-    """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper (`D`); changes: as written after --set."""
+    """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper (`D`).
+
+    changes: of settings, as written after --set. announce: called with what is done now, how much of it is done and how
+    much there is.
+    """
     if launched()[1] > 1:
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
     studies = find(name)
@@ -61,7 +68,7 @@ def run_studies(
             run.note(f"settings that differ from the preset: {', '.join(f'{k}={v}' for k, v in changes.items())}")
         evidence: dict[Claim, Mapping[Quantity, Any]] = {}
         for study in studies:
-            bench = Bench(study.id, run, preset=preset, seed=seed, device=device, progress=progress)
+            bench = Bench(study.id, run, preset=preset, seed=seed, device=device, announce=announce)
             for claim, found in study.evidence(bench, settings[study.id]).items():
                 evidence[claim] = together(evidence.get(claim, {}), found)
         decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))

@@ -25,6 +25,7 @@ from skipscope.papers.kit.catalogue import claims_of, claims_of_paper, find, stu
 from skipscope.papers.kit.names import PRESETS
 from skipscope.papers.kit.running import run_studies, settings_of, together
 from skipscope.runs import RunFolder, load_run
+from skipscope.runs.sweep import Task
 from tests.commands import run_command
 
 TINY = "resnet8-digits-n8"
@@ -208,6 +209,16 @@ def test_a_run_that_was_killed_while_it_trained_ends_with_the_same_numbers(tmp_p
 
 
 # -- the bench
+
+
+def test_what_is_done_is_announced(tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+    with RunFolder(tmp_path / "run", "a test") as run:
+        bench = Bench("D.law", run, preset="smoke", seed=0, device="cpu", announce=lambda *said: heard.append(said))
+        bench.sweep([Task(name, xarray.Dataset) for name in "ab"], "two empty datasets")
+    assert heard == [("two empty datasets", done, 2) for done in range(3)]
+    with pytest.warns(FutureWarning, match="progress= is now announce="), pytest.raises(InputError, match="no study"):
+        run_studies("Z", tmp_path / "other", progress=print)
 
 
 def test_digits_stand_in_for_data_that_is_not_there_and_the_run_says_so(tmp_path: Path) -> None:
