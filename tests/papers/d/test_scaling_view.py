@@ -47,7 +47,7 @@ def test_few_and_many_units(units: int, samples: int) -> None:
     view = scaling_view({"s": scaling_data(units=units, samples=samples)})
     picture = view.figures["s-plateau"]
     caption, figure = picture.caption, picture.figure
-    assert ("one curve an alpha and sample," in caption) == (samples > 1)
+    assert ("one curve per alpha and sample," in caption) == (samples > 1)
     assert len(view.tables[0].rows) == 4 * units
     assert len(figure.data) == 4 * min(units, 5) * samples
 
