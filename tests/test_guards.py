@@ -52,7 +52,7 @@ def test_a_relu_at_exactly_zero_has_no_slope(dtype: torch.dtype) -> None:
     slopes = {"branch": torch.arange(1, N + 1).to(x), "unit": 1 + torch.arange(1, N + 1).to(x)}
     unit, eye = trunk[0], torch.eye(N, dtype=dtype).expand(2, N, N)
     for part, slope in slopes.items():
-        J = unit.jacobian(x, of=part, tail=part == "branch")  # type: ignore[attr-defined]
+        J = unit.jacobian(x, of=part, tail=part == "branch")
         expected = torch.diag_embed(active * slope)
         assert torch.equal(J.matmat(eye.contiguous()), expected)
         assert torch.equal(J.rmatmat(eye.contiguous()), expected)
@@ -148,5 +148,5 @@ def test_the_rank_of_a_float32_model_is_counted_in_float64() -> None:
     assert found["numerical_rank"].values.tolist() == [[2, 2]]
     assert found["k_used"].values.tolist() == [[2, 2]]
     assert float(found["value"][..., 2:].max()) < 1e-14 * float(found["value"].max()) * 40
-    single = torch.linalg.svdvals(trunk[0].jacobian(x, of="branch").dense())  # type: ignore[attr-defined]
+    single = torch.linalg.svdvals(trunk[0].jacobian(x, of="branch").dense())
     assert float(single[0, 2]) > 1e-12 * float(single[0, 0])

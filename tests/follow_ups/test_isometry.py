@@ -65,7 +65,7 @@ def end_to_end(trunk: ss.Trunk, model: Chain, variance: float, length: int, seed
     for _ in range(length // len(trunk)):
         draw(model, variance / length, generator)
         point = trunk.at(state)
-        J = trunk.span(0, -1).jacobian(point).matmat(J)  # type: ignore[attr-defined]
+        J = trunk.span(0, -1).jacobian(point).matmat(J)
         state = point.states[-1].detach()
     return J[0]
 

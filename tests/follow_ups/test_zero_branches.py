@@ -92,12 +92,12 @@ def test_units_are_the_identity_and_what_has_no_value_says_why(
     assert len(trunk) == len(model)
     point, size = trunk.at(x), x[0].numel()
     for span in (*trunk.units, trunk.stages[0]):
-        J = span.jacobian(point).dense()  # type: ignore[attr-defined]
+        J = span.jacobian(point).dense()
         assert torch.equal(J, torch.eye(size).expand(2, size, size))
-        values = ss.singular_values(span.jacobian(point, dtype=torch.float64))  # type: ignore[attr-defined]
+        values = ss.singular_values(span.jacobian(point, dtype=torch.float64))
         assert ((values.values - 1).abs() <= values.bound).all()
     for one in trunk.units:
-        assert not one.jacobian(point, of="branch").dense().any()  # type: ignore[attr-defined]
+        assert not one.jacobian(point, of="branch").dense().any()
     found = ss.alignment(trunk, point, k=3)
     for way in ("ujv", "vju"):
         assert (found[f"reason_{way}"] == "zero Jacobian").all()
@@ -137,5 +137,5 @@ def test_a_relu_after_the_sum_makes_a_unit_the_diagonal_of_what_is_active() -> N
     model, x = nn.Sequential(Rectified(FixupBranch()), Rectified(FixupBranch())), torch.randn(2, D)
     trunk = ss.trace(model, x)
     for unit in trunk.units:
-        J = unit.jacobian(x).dense()  # type: ignore[attr-defined]
+        J = unit.jacobian(x).dense()
         assert torch.equal(J, torch.diag_embed((x > 0).to(x)))

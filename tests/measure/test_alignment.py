@@ -268,7 +268,7 @@ def test_a_network_on_digits_has_the_couplings_of_its_dense_jacobians() -> None:
     trunk = ss.trace(build("resnet14-digits-n4").double(), x)
     found = measured(trunk, x, k=10)
     point = trunk.at(x)
-    jacobians = [unit.jacobian(point, of="branch", tail=True).dense().cpu() for unit in trunk.units]  # type: ignore[attr-defined]
+    jacobians = [unit.jacobian(point, of="branch", tail=True).dense().cpu() for unit in trunk.units]
     fitting = 0
     for i, j in numpy.ndindex(6, 6):
         if jacobians[i].shape != jacobians[j].shape:
