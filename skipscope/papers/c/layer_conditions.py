@@ -37,7 +37,8 @@ def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     weight_infinity, hidden_infinity: from where on a condition number is numerically infinite. between: whether the
     state is one between blocks. measured_epoch, (network, seed): 0 for a network that diverged before the first look.
     """
-    return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of))
+    studies = ["C.linear"] if "linear" in of.options else ["C.weights", "C.hidden"]
+    return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of), studies)
 
 
 def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:

@@ -161,9 +161,21 @@ class TwinSubject:
         return _parts(self.text)[1]
 
     @property
+    def options(self) -> list[str]:
+        """Of the networks' names: connected, linear, nonorm."""
+        return [option for option in _parts(self.text)[2].split("-") if option]
+
+    @property
     def title(self) -> str:
-        options = [IN_WORDS.get(option, option) for option in _parts(self.text)[2].split("-") if option]
+        options = [IN_WORDS.get(option, option) for option in self.options]
         return f"{', '.join([f'{self.depth} layers', *options])}, on {self.data.name}"
+
+    @property
+    def study(self) -> str:
+        """Whose claims the accuracies of these networks are about, whichever study trains them first."""
+        if DIRAC in self.models or ADDITIVE in self.models:
+            return "C.dirac"
+        return "C.histograms" if "nonorm" in self.options else "C.linear" if "linear" in self.options else "C.accuracy"
 
     def kind(self, measure: str) -> dict[str, str]:
         """Attributes by which the report knows a dataset; it leaves out pieces."""

@@ -39,7 +39,7 @@ def twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
 
     reached_...: of the network that is measured: after `reached_epoch`, the last one unless all rates diverged.
     """
-    return bench.shared(f"twins-{of.key(bench.device)}", partial(_trained_twins, bench, of))
+    return bench.shared(f"twins-{of.key(bench.device)}", partial(_trained_twins, bench, of), studies=[of.study])
 
 
 def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:

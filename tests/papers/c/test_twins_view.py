@@ -13,7 +13,7 @@ from skipscope.papers.c.figures.layer_conditions import hidden_conditions, rank_
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, places, twin_accuracies, twin_curves
 from skipscope.papers.c.views import VIEWS
 from skipscope.papers.c.views.layer_conditions import gradient_ranks_view, layer_conditions_view
-from skipscope.papers.c.views.twins import by_title, drift_view, generalisation_view, has_linear_units, twins_view
+from skipscope.papers.c.views.twins import by_title, drift_view, generalisation_view, twins_view
 from skipscope.report.run_report import write_report
 from skipscope.report.style import COLOURS
 from skipscope.report.views.view import View
@@ -288,12 +288,6 @@ def test_cases_have_titles_of_their_own() -> None:
     assert list(by_title({"one": single, "two": single})) == [f"{CASE} (ResNet) (one)", f"{CASE} (ResNet) (two)"]
 
 
-def test_a_dataset_says_whether_its_networks_have_linear_units() -> None:
-    assert not has_linear_units(twins_data())
-    assert has_linear_units(twins_data().assign_attrs(options="connected, scale10, linear"))
-    assert not has_linear_units(twins_data().assign_attrs(options="connected, nonlinear"))
-
-
 def test_networks_on_their_own_are_in_the_table_alone() -> None:
     single = twins_data().isel(network=[1])
     view = twins_view({f"twins-{RELU}": twins_data(), "twins-mnist-8-connected-n2-0123abcd": single})
@@ -359,7 +353,7 @@ def test_the_view_of_drift() -> None:
 
 
 def test_the_view_of_condition_numbers() -> None:
-    linear = conditions_data().assign_attrs(title="linear units", study="C.linear", options="connected, linear")
+    linear = conditions_data().assign_attrs(title="linear units", study="C.linear")
     view = layer_conditions_view({f"conditions-{RELU}": conditions_data(), f"conditions-{LINEAR}": linear})
     check(view)
     assert {name: picture.studies for name, picture in view.figures.items()} == {

@@ -14,7 +14,7 @@ from skipscope.papers.c.figures.layer_conditions import (
     rank_shares,
     weight_conditions,
 )
-from skipscope.papers.c.views.twins import by_title, drawn, has_linear_units, mean_and_spread, sentence_case
+from skipscope.papers.c.views.twins import by_title, drawn, mean_and_spread, sentence_case
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
@@ -67,7 +67,8 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     names = dict(zip(cases, datasets, strict=True))
     shown, figures = drawn(cases), {}
     for title, data in shown.items():
-        linear = has_linear_units(data)
+        studies = made_by(data)
+        linear = "C.linear" in studies
         words = {
             "title": sentence_case(title),
             "reduction": str(data.attrs["reduction"]),
@@ -76,7 +77,6 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         weights = WEIGHTS.format(figure="figure 12" if linear else "figures 7, 8 and 10", **words)
         found, order = LINEAR if linear else RELU
         states = HIDDEN.format(figure="figure 13" if linear else "figures 9 and 11", found=found, order=order, **words)
-        studies = made_by(data)
         of_weights, of_states = (tuple(id for id in studies if id != other) for other in ("C.hidden", "C.weights"))
         figures[f"{names[title]}-weights"] = Picture(weights, weight_conditions(data), of_weights)
         figures[f"{names[title]}-hidden"] = Picture(states, hidden_conditions(data), of_states)

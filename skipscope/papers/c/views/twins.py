@@ -126,11 +126,6 @@ def by_title(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset
     return {titles[name]: data for name, data in datasets.items()}
 
 
-def has_linear_units(data: xarray.Dataset) -> bool:
-    """Whether the networks have no ReLUs; datasets of other networks say nothing."""
-    return "linear" in str(data.attrs.get("options", "")).split(", ")
-
-
 def drawn(cases: Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
     """Those in which networks are compared; networks on their own have pictures where there is nothing else."""
     return {title: data for title, data in cases.items() if data.sizes["network"] > 1} or cases
