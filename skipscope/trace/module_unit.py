@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from skipscope.trace.follower import Ends
 from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.outer_sum import OuterPiece, OuterSum
-from skipscope.trace.recording import Ends, NamedCall, Place, tensors_of
+from skipscope.trace.recording import NamedCall, Place, tensors_of
 from skipscope.trace.trunk import Path, Point, Segment, Span, Unit
 
 if TYPE_CHECKING:
