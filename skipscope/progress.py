@@ -16,7 +16,7 @@ STEPS = 100  # that every part counts for
 
 
 class Parts:
-    """Announcements of so many parts, one after another, as one count; parts may be left out."""
+    """Announcements of `count` parts, one after another, as one count; parts may be left out."""
 
     def __init__(self, progress: Progress, count: int) -> None:
         self._progress, self._count = progress, count

@@ -150,7 +150,7 @@ def test_a_factory_is_asked_for_samples(own: Path, factory: str, count: int) -> 
 def test_a_factory_of_a_large_model_is_not_called_again(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skipscope.models.factory.ALLOCATE_AT_MOST", 1)
     source = resolve(f"{own}:few_digits", samples=32)
-    assert "the factory gives 3 samples (it was not called again: " in source.lacking
+    assert "the factory gives 3 samples (it was not called a second time: " in source.lacking
     assert source.inputs == "3 samples from 1 call of its factory"
 
 

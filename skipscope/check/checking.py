@@ -25,8 +25,8 @@ from skipscope.trace.undisturbed import unwrapped
 if TYPE_CHECKING:
     import xarray
 
-USUAL = (0.01, 100)  # sizes of inputs that need no remark
-FEW = 16  # samples; with fewer, batch norms over few places make gradients degenerate
+USUAL_SIZES = (0.01, 100)  # of inputs, which need no note
+ENOUGH_FOR_BATCH_NORMS = 16  # samples; with fewer, batch norms over few places make gradients degenerate
 CONTRIBUTING = 3  # units that a sentence names, of those that stand out:
 SHARE = 0.1  # of the whole, at least
 OUTSTANDING = 2.0  # times the median of the others
@@ -101,19 +101,19 @@ def _findings(
 
 def _unanswered(found: Measured) -> dict[str, str]:
     """Rules that nothing was found for, and that could not have been broken or were not measured."""
-    said = {}
+    reasons = {}
     for rule in RULES:
         value = found.signals[rule.signal]
         if rule.signal == "rank" and not rule.beyond(value) and rule.beyond(found.rank_at_least):
-            said[rule.name] = (
+            reasons[rule.name] = (
                 f"{found.layers.attrs['samples']} samples are too few to see whether information survives: they differ "
                 f"at the last layer in {rule.shown(value)} times as many directions as at the first, with {CALIBRATED} "
                 f"it may be down to {rule.shown(found.rank_at_least)} (threshold {rule.shown(rule.threshold)}). Take "
                 f"{CALIBRATED} samples."
             )
         elif math.isnan(value) and rule.signal != "loss":  # many networks have no scores of classes
-            said[rule.name] = f"Whether {rule.name} cannot be measured here."
-    return said
+            reasons[rule.name] = f"Whether {rule.name} cannot be measured here."
+    return reasons
 
 
 def _units(model: nn.Module, x: Any, seed: int, found: Measured) -> tuple[xarray.Dataset | None, str, bool]:
@@ -146,7 +146,7 @@ def _not_finite(found: Measured, origin: Origin | None, mending: tuple[str, ...]
         return Finding(NOT_FINITE, f"Numbers overflow: {arise}not all of {state} is finite.", mending)
     sentence = f"Numbers are not defined: {arise}{state} has some that are not a number or infinite."
     if origin and origin.weight:
-        return Finding(NOT_FINITE, sentence, ("finite weights: load or draw them anew",))
+        return Finding(NOT_FINITE, sentence, ("finite weights: load them, or draw new ones",))
     return Finding(NOT_FINITE, sentence, ("no division by zero, logarithm or root out of its range",))
 
 
@@ -200,9 +200,9 @@ def _notes(model: nn.Module, found: Measured) -> list[str]:
     steps = max((_steps(module) for module in model.modules()), default=0)
     if steps:
         notes.append(f"The model has been in training before: its batch norms have counted {steps} batches.")
-    if about["samples"] < FEW and any(isinstance(module, _BatchNorm) for module in model.modules()):
+    if about["samples"] < ENOUGH_FOR_BATCH_NORMS and any(isinstance(module, _BatchNorm) for module in model.modules()):
         notes.append(f"{about['samples']} samples are few for batch norms: the verdict may be that of the batch.")
-    if found.input_rms is not None and not USUAL[0] <= found.input_rms <= USUAL[1]:
+    if found.input_rms is not None and not USUAL_SIZES[0] <= found.input_rms <= USUAL_SIZES[1]:
         notes.append(f"The inputs are far from 1 in size (root mean square {number(found.input_rms)}): scale them.")
     if found.frozen:
         frozen = listed(found.frozen)

@@ -15,7 +15,7 @@ from skipscope.check.states import floats, training_pass
 from skipscope.measure.layers import OUTPUT
 from skipscope.trace.undisturbed import unwrapped
 
-SHOWN = 5  # names in a sentence
+NAMES_IN_A_SENTENCE = 5
 DEAD = 0.9  # of the outputs of a ReLU that are zero for all samples; half of them are where samples have one direction
 RECTIFIERS = ("relu", "relu_", "relu6")
 ROUNDING = 1e-4  # of sums of probabilities, in half precision too
@@ -36,8 +36,8 @@ def diagnoses(model: nn.Module, x: Any, branch_ends: Collection[str] = ()) -> li
 
 
 def listed(names: Sequence[str], kind: str = "layer") -> str:
-    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    return f"{kind if len(names) == 1 else f'{kind}s'} {shown}"
+    shown, more = ", ".join(names[:NAMES_IN_A_SENTENCE]), len(names) - NAMES_IN_A_SENTENCE
+    return f"{kind if len(names) == 1 else f'{kind}s'} {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def _equal_rows(model: nn.Module, usual: Collection[str]) -> list[str]:
@@ -54,18 +54,18 @@ def _equal_rows(model: nn.Module, usual: Collection[str]) -> list[str]:
                 zero.append(path)
         elif weight[0].numel() > 1 and bool((weight == weight[:1]).all()):
             equal.append(path)
-    said = []
+    sentences = []
     if zero:
-        said.append(
+        sentences.append(
             f"All weights are zero in {listed(zero)}: nothing of the input passes, and no gradient. Draw them at "
             "random, unless a branch starts at zero there."
         )
     if equal:
-        said.append(
-            f"All rows of the weights are the same in {listed(equal)}: so are the outputs, and nothing tells them "
-            "apart. Draw the weights at random."
+        sentences.append(
+            f"All rows of the weights are the same in {listed(equal)}: so are the outputs, and training "
+            "keeps them the same. Draw the weights at random."
         )
-    return said
+    return sentences
 
 
 def _dead(found: dict[str, float]) -> list[str]:

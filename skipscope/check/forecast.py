@@ -103,8 +103,8 @@ class Forecast:
         }
 
     def __str__(self) -> str:
-        said = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
-        lines = [textwrap.fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in said]
+        sentences = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
+        lines = [textwrap.fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in sentences]
         tables = [str(self._table()), *([str(self._tried())] if self.trials else [])]
         units = [] if self.units is None else [textwrap.fill(_spectra(self.units), WIDTH)]
         notes = [textwrap.fill(note, WIDTH) for note in self.notes]
@@ -173,11 +173,11 @@ def _limit(rule: Rule) -> str:
 def _spectra(units: xarray.Dataset) -> str:
     gain, spread = units["gain"], units["spread"].dropna("unit")
     low, high, error = (10 ** float(value) for value in (gain.min(), gain.max(), units["gain_error"].max()))
-    said = (
-        f"Units: {units.sizes['unit']}. Root mean square of the singular values {low:.3g} to {high:.3g} a unit "
+    sentence = (
+        f"Units: {units.sizes['unit']}. Root mean square of the singular values {low:.3g} to {high:.3g} per unit "
         f"(standard error at most {error - 1:.1%}), 10^{float(gain.sum()):.1f} over all of them (product)"
     )
     if spread.size:
         most = f"{spread.idxmax().item()} ({float(spread.max()):.3g})"
-        said += f"; spread {float(spread.sum()):.3g} in all, largest at {most}"
-    return f"{said}. Measured at {units.attrs['samples']} samples; {units.attrs['mode']}."
+        sentence += f"; spread {float(spread.sum()):.3g} in all, largest at {most}"
+    return f"{sentence}. Measured at {units.attrs['samples']} samples; {units.attrs['mode']}."

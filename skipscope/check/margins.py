@@ -2,7 +2,7 @@
 
 The jackknife (Quenouille 1956, Tukey 1958): with t_j a statistic of all samples but those of group j, of g groups, its
 variance is about (g - 1) / g times the sum of (t_j - mean of t)^2. The functionals whose gradients are followed back
-are drawn anew for every sample, so that their own scatter is part of it. With few samples the error is itself rough;
+are drawn for every sample, so that their own scatter is part of it. With few samples the error is itself rough;
 what the weights would be with another seed is no part of it.
 """
 

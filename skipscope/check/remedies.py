@@ -86,7 +86,7 @@ def trials(
 
 
 def why_not(error: Exception) -> str:
-    """Why something could not be measured on a copy; an error that is a mistake of ours is raised again."""
+    """Why something could not be measured on a copy; an error that is a bug of skipscope is raised."""
     if isinstance(error, SkipscopeError):
         return str(error)
     if out_of_memory(error):

@@ -1,4 +1,4 @@
-"""From signals to words: each rule has one threshold, and a network is expected to fail where one is broken.
+"""From signals to sentences: each rule has one threshold, and a network is expected to fail where one is broken.
 
 The thresholds come from one half of the networks of `benchmarks/check.py` and from published ones that are known to
 train (its `fit`, rounded to two digits), and are right as often on the other half as `docs/check.md` says: small

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 PROBES = 8
 SMALLEST = 1.4e-45  # of float32
-SAME = 1e-20  # a share of the energy that rounding leaves between equal samples
+CONTRAST_OF_EQUAL_SAMPLES = 1e-20  # the share of the energy that rounding leaves between them
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
         profiles = [_profile(run, state) for state in run.states]
         back = _follow_back(run, profiles, seed)
         losses = _losses(run, seed)
-    if profiles[0]["contrast"] < SAME:
+    if profiles[0]["contrast"] < CONTRAST_OF_EQUAL_SAMPLES:
         raise InputError(f"check: expected samples that differ, got {run.batch} that are the same")
     first, last = profiles[back.first], profiles[-1]
     loss = math.nan if losses is None else float(losses.mean())
@@ -129,7 +129,7 @@ class _Back:
     """first: the number of the first state, run's own or the next that the last one depends on.
 
     moved: |J d| of that state, an RMS over samples. ends: what the first and the last state have of every sample, None
-    where they cannot be told apart. not_finite: the last state with a gradient that is not.
+    where it has no axis of samples. not_finite: the last state with a gradient that is not.
     """
 
     first: int

@@ -99,7 +99,7 @@ def main() -> None:
         if _out_of_memory(error):
             talk.error(SkipscopeError(f"out of memory: {error}; take fewer samples, smaller inputs or a smaller model"))
             code = OUT_OF_MEMORY
-        else:  # a bug, told apart from a claim that failed
+        else:  # a bug, with an exit code of its own
             traceback.print_exc()
             code = BUG
     raise SystemExit(code if isinstance(code, int) else DONE)
@@ -115,13 +115,13 @@ def _out_of_memory(error: Exception) -> bool:
 
 def _in_our_words(error: Any) -> InputError:
     """What typer has to say about the arguments: in one line, with what there is to choose from."""
-    said, question, meant = error.format_message().rstrip(".").partition(". Did you mean ")
+    message, question, meant = error.format_message().rstrip(".").partition(". Did you mean ")
     possible = sorted(getattr(error, "possibilities", None) or ())
     if possible:
-        said, question, meant = error.message, "?", f"{' or '.join(possible)}?"
-    parts = [said[:1].lower() + said[1:] + (f" (did you mean {meant})" if question else "")]
+        message, question, meant = error.message, "?", f"{' or '.join(possible)}?"
+    parts = [message[:1].lower() + message[1:] + (f" (did you mean {meant})" if question else "")]
     if error.ctx is not None:
-        if "No such command" in said:
+        if "No such command" in message:
             parts.append(f"there are {', '.join(error.ctx.command.commands)}")
         parts.append(f"see {error.ctx.command_path} --help")
     return InputError("; ".join(parts))

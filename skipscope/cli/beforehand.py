@@ -1,6 +1,7 @@
-"""What can be wrong with a command's words, found before torch is loaded: a slip is told in a fraction of a second.
+"""What can be wrong with a command's arguments, found before torch is loaded: a mistake is reported in a fraction of a
+second.
 
-Each check has its home where the words are read for good; what only torch can tell (whether a device is there, whether
+The same checks are made where the arguments are used; what only torch can tell (whether a device is there, whether
 a library knows a name) is still found there.
 """
 

@@ -44,8 +44,8 @@ def complete_network(incomplete: str) -> Offered:
 def complete_model(incomplete: str) -> Offered:
     source, colon, name = incomplete.partition(":")
     if colon and source == "skipscope":
-        return [(f"skipscope:{value}", said) for value, said in complete_network(name)]
-    sources = {f"{source}:": said for source, said in SOURCES.items()}
+        return [(f"skipscope:{value}", explained) for value, explained in complete_network(name)]
+    sources = {f"{source}:": explained for source, explained in SOURCES.items()}
     return offered(sources, incomplete) + _python_files(incomplete)
 
 
@@ -60,4 +60,4 @@ def _python_files(incomplete: str) -> Offered:
 
 
 def offered(values: dict[str, str], incomplete: str) -> Offered:
-    return [(value, said) for value, said in values.items() if value.startswith(incomplete)]
+    return [(value, explained) for value, explained in values.items() if value.startswith(incomplete)]

@@ -106,7 +106,7 @@ def source_of(
     normalise: str = "default",
     trust_remote_code: bool = False,
 ) -> Source:
-    """Everything that can be seen to be wrong is refused before torch is loaded."""
+    """What is wrong at first sight is refused before torch is loaded."""
     require_model(model)
     require_trust(model, trust_remote_code)
     if weights is not None:

@@ -27,7 +27,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The report of a run folder, or a comparison of several. Made again from what is in them.
+    """The report of a run folder, or a comparison of several. Made from what is in them.
 
     Example: skipscope report runs/D.law-quick runs/D.law-full --out law.html --open
     """

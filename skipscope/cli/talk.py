@@ -38,7 +38,7 @@ DONE, CLAIM_FAILED, BAD_INPUT, BUG, OUT_OF_MEMORY, INTERRUPTED, CLOSED_PIPE = 0,
 
 
 class Talk:
-    """The one voice of the process."""
+    """Everything that the process prints."""
 
     def __init__(self) -> None:
         self.reset()
@@ -56,7 +56,7 @@ class Talk:
             self.verbose = False
             raise InputError("--quiet and --verbose exclude each other; leave one out")
 
-    # -- words
+    # -- text
 
     def result(self, text: str) -> None:
         """To standard output, once and last: notes may follow, progress may not."""
@@ -165,7 +165,7 @@ talk = Talk()
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command with -q and -v behind its own options, whose words go where they belong."""
+    """A command with -q and -v after its own options; what it prints goes to the right stream."""
 
     options = options_of(function)
 
@@ -234,7 +234,7 @@ def _own_descriptor(elsewhere: TextIO) -> Iterator[TextIO]:
         yield results
     finally:
         os.dup2(results.fileno(), 1)
-        with contextlib.suppress(OSError):  # said already, by whoever wrote to it
+        with contextlib.suppress(OSError):  # whoever wrote to it has reported it
             results.close()
 
 
@@ -262,8 +262,8 @@ def _versions() -> str:
 
     from skipscope import __version__
 
-    said = [f"skipscope {__version__}", f"Python {platform.python_version()}"]
+    named = [f"skipscope {__version__}", f"Python {platform.python_version()}"]
     for name in ("torch", "numpy", "torchvision"):
         with contextlib.suppress(PackageNotFoundError):
-            said.append(f"{name} {version(name)}")
-    return ", ".join(said)
+            named.append(f"{name} {version(name)}")
+    return ", ".join(named)

@@ -18,7 +18,7 @@ from skipscope.errors import InputError
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
-PADDING = 8  # one pixel for so many of the height: 4 for 32
+PIXELS_PER_PADDING = 8  # of the height, one pixel of padding for each 8: 4 for 32
 ROTATION = 20.0  # degrees, either way
 SHEAR = 20.0
 SCALE = 0.2  # 0.8 to 1.2
@@ -47,7 +47,7 @@ def crop(images: Tensor, generator: torch.Generator) -> Tensor:
     """Pads all sides by an eighth of the height and cuts a window of the old size anywhere."""
     batch, channels, height, width = images.shape
     device = images.device
-    padding = max(1, height // PADDING)
+    padding = max(1, height // PIXELS_PER_PADDING)
     padded = F.pad(images, (padding,) * 4)
     top, left = torch.randint(2 * padding + 1, (2, batch, 1), generator=generator, device=device)
     rows = (top + torch.arange(height, device=device))[:, None, :, None]  # B, 1, H, 1

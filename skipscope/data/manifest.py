@@ -1,7 +1,7 @@
 """The digests of a downloaded data set's files, kept beside them: one that has changed since is an error.
 
-torchvision compares what it fetches with the publisher's digests, and nobody looks again; a file that a disk spoils
-later would give other numbers in silence. Files that a user brings have no such list: a run records a digest of them.
+torchvision compares what it fetches with the publisher's digests, and does so once; a file that a disk spoils later
+would give other numbers in silence. Files that a user brings have no such list: a run records a digest of them.
 """
 
 from __future__ import annotations

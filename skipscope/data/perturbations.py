@@ -32,7 +32,7 @@ LARGEST = 4.0  # images are normalised: four standard deviations
 GRID = tuple(2.0 ** (-k / 2) for k in range(28, -1, -1))  # of the largest: from 2^-14 to 1 by factors of sqrt 2
 MOST_BISECTIONS = 60  # where the grid's first point flips an image, the bracket begins at zero
 
-Bound = float | Tensor  # a tensor: anything that broadcasts to the images, (C, 1, 1) for one number a channel
+Bound = float | Tensor  # a tensor: anything that broadcasts to the images, (C, 1, 1) for one number per channel
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Perturbed:
 
 
 def perturbed(model: nn.Module, candidates: Tensor, labels: Tensor, count: int, seed: int) -> Perturbed:
-    """The first `count` candidates that are classified correctly and can be flipped; fewer where there are not enough."""
+    """The first `count` candidates that are classified correctly and can be flipped, or as many as there are."""
     found = fgsm(model, candidates, labels)
     if not len(found.kept):
         raise InputError(

@@ -1,4 +1,5 @@
-"""What a user writes about data: sets, normalisation, augmentation. Read without torch, so that a slip is told at once.
+"""What a user writes about data: sets, normalisation, augmentation. They are read without torch, so that a
+mistake is reported at once.
 
 A data set is `NAME` or `NAME:PATH`; `NAME/CLASSES` is some of its classes, as in `mnist/0,1,2`.
 """

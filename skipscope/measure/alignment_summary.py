@@ -1,4 +1,4 @@
-"""What a dataset of `alignment` says of a whole network.
+"""What a dataset of `alignment` shows of a whole network.
 
 Pairs of units, those whose states fit: `all` with i != j, `adjacent` with |i - j| = 1, `last_half` with i != j both in
 the later half of the units. First means over the pairs of one sample, then over the samples; `..._spread` is the
@@ -67,7 +67,7 @@ def alignment_summary(dataset: xarray.Dataset) -> xarray.Dataset:
 
 
 def depth_fit(dataset: xarray.Dataset, first: int | None = None) -> DepthFit:
-    """first: so many units at the beginning are left out; a quarter of them by default, 9 in the paper's figures.
+    """first: how many units at the beginning are left out; a quarter of them by default, 9 in the paper's figures.
 
     Numbers are NaN where fewer than three units are left: a line through two points says nothing.
     """

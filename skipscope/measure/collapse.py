@@ -26,13 +26,14 @@ S_B = U S^2 U^T / C, so S_B^+ = C U S^-2 U^T, and the trace is cyclic:
     tr(S_W S_B^+) / C = tr(S^-2 U^T S_W U) = sum_k < (u_k^T (h - m_c))^2 > / s_k^2
 
 with < > the mean over classes of the means over their samples. Only the components of h - m_c along the span of M
-count, and u_k = M v_k / s_k, so u_k^T (h - m_c) = v_k^T (M^T (h - m_c)) / s_k: C products a sample. s_k and v_k are
+count, and u_k = M v_k / s_k, so u_k^T (h - m_c) = v_k^T (M^T (h - m_c)) / s_k: C products per sample. s_k and v_k
+are
 those of the C x C triangle of M = Q R. The columns of M sum to zero: r is C - 1 at most. Singular values that rounding
 of the features could have made count as zero: those up to eps sqrt(C) times the root mean square of |h| in the class
-where it is largest, with the eps of the features' type. r < C - 1 is said in `notes`.
+where it is largest, with the eps of the features' type. `notes` report r < C - 1.
 
 Cost: two passes over the data, each with the model's own forward pass and one through the trunk; in memory C x n
-numbers of float64 a layer and the states of one batch.
+numbers of float64 per layer and the states of one batch.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 BATCH = 256
 TRACED = 2  # samples that the trunk is traced with
 NAMED = 10  # classes that a message names
-REREAD_TOLERANCE = 1e-4  # of the size of features: by how much class means may differ when the data is read again
+REREAD_TOLERANCE = 1e-4  # of the size of features: by how much class means may differ when the data is read twice
 
 
 @renamed_parameters(samples="samples_per_class")
@@ -81,7 +82,8 @@ def collapse(
     classifier: the path of the last nn.Linear; by default the one whose output is the model's.
     layers: paths of modules whose outputs are measured as well, [] for none; by default the entry of every residual
     unit and the last exit, where units are found.
-    batch: samples at a time, where data is not batches already. samples_per_class: at most so many, the first ones.
+    batch: samples at a time, where data is not batches already. samples_per_class: how many of each class at most;
+    the first ones are taken.
     """
     import xarray
 
@@ -246,7 +248,8 @@ def _spreads(features: Features, batches: Batches, layers: Sequence[ClassMeans],
         or (shift / counts[:, None]).norm(dim=1).max() > REREAD_TOLERANCE * layers[-1].scale
     ):
         raise InputError(
-            "data gave other samples when it was read again; turn random augmentation off, or give a list of batches"
+            "data gave other samples when it was read the second time; turn random augmentation off, or give a list "
+            "of batches"
         )
     return differ, right
 

@@ -41,7 +41,7 @@ def chance_table(grids: Tensor, values: Tensor, *, signed: bool = False) -> tupl
 
 
 def cosines(first: Tensor, second: Tensor, first_counts: Tensor, second_counts: Tensor) -> Tensor:
-    """Descending; of the first so many vectors of each, NaN after the smaller number.
+    """Descending; of the first vectors of each, as many as the counts say, NaN after the smaller number.
 
     (..., n, K), (..., n, K), (...), (...) -> (..., K), all broadcast.
     """
@@ -76,5 +76,5 @@ def random_frames(draws: int, size: int, k: int, generator: torch.Generator) -> 
 
 
 def _leading(K: int, counts: Tensor) -> Tensor:
-    """(...) -> (..., K): True for the first so many."""
+    """(...) -> (..., K): True for the first `counts` places."""
     return torch.arange(K, device=counts.device) < counts[..., None]

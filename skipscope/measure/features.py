@@ -33,7 +33,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Batches:
-    """Pairs (inputs, labels) that can be read again; of each class at most the first `samples_per_class`."""
+    """Pairs (inputs, labels) that can be read twice; of each class at most the first `samples_per_class`."""
 
     data: Any
     size: int
@@ -140,7 +140,7 @@ class Features:
         shapes = [tuple(entry.shape) for entry, _ in calls[self.classifier]]
         if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != inputs.batch:
             raise InputError(
-                f"classifier={self.classifier!r}: expected one call a batch with an input of shape "
+                f"classifier={self.classifier!r}: expected one call per batch with an input of shape "
                 f"({inputs.batch}, features), got {', '.join(map(str, shapes)) or 'no call'}"
             )
         ((entry, logits),) = calls[self.classifier]

@@ -137,13 +137,13 @@ class Passed:
 
 
 def state_shapes(model: nn.Module, inputs: Inputs) -> dict[str, tuple[int, ...]]:
-    """Of all states that there are at a batch, by layer."""
+    """The shapes of all states at a batch, by layer."""
     passed = Passed(Chosen(None), states=False)
     passed.through(model, inputs)
     return {row.name: row.shape for row in passed.rows}
 
 
 def operations(shape: Sequence[int]) -> float:
-    """About how many the condition number of a weight or a state takes."""
+    """About how many operations the condition number of a weight or a state takes."""
     sizes = [(size, math.prod(shape) // max(size, 1)) for size in (shape[:1] if len(shape) == 2 else shape)]
     return float(sum(8 * max(sides) * min(sides) ** 2 for sides in sizes))

@@ -41,7 +41,7 @@ class Layer:
         return type(self.module).__name__
 
     def channel(self, order: int) -> int:
-        """The axis of units or channels in a tensor of so many axes that enters or leaves it."""
+        """The axis of units or channels in a tensor of `order` axes that enters or leaves it."""
         if isinstance(self.module, _ConvNd):
             return max(order - self.module.weight.dim() + 1, 0)
         return order - 1
@@ -57,7 +57,7 @@ class Chosen:
         self._used: set[str] = set()
 
     def include(self, *names: str) -> bool:
-        """names: under which something may be meant."""
+        """names: a pattern may match any of them."""
         if self.patterns is None:
             return True
         found = {pattern for pattern in self.patterns if any(fnmatchcase(name, pattern) for name in names)}

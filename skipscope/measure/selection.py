@@ -13,7 +13,7 @@ from skipscope.linear import Operator
 from skipscope.trace import Point, Span, Trunk, Unit
 
 Units = Sequence[int | str] | None  # names or indices; None for all
-Samples = int | Sequence[int] | None  # the first so many, or these; None for all
+Samples = int | Sequence[int] | None  # how many of the first, or which; None for all
 
 
 def refuse_batch_statistics(model: nn.Module) -> None:
@@ -22,7 +22,7 @@ def refuse_batch_statistics(model: nn.Module) -> None:
         if isinstance(module, _BatchNorm) and module.running_mean is None:
             raise InputError(
                 f"{name or type(model).__name__} is a batch norm without running statistics: what one sample gives "
-                "depends on the others, so that nothing can be said of a sample; build it with track_running_stats=True"
+                "depends on the others, so that no sample can be measured alone; build it with track_running_stats=True"
             )
 
 

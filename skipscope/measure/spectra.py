@@ -17,7 +17,7 @@ route               how the values were found: law, gram or svd
 For a unit that changes the size of the state (m is not n) shares are of the min(m, n) values: the zeros that a wide or
 tall matrix has for its shape alone do not count.
 
-Cost of a unit and a sample: min(m, n) products, and a dense problem of min(m, n)^3 operations (less by the law). One
+Cost per unit and sample: min(m, n) products, and a dense problem of min(m, n)^3 operations (less by the law). One
 unit and one sample are in memory at a time: 8 m n bytes and work of the same size.
 """
 

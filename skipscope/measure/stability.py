@@ -24,8 +24,8 @@ so that predicted and actual growth do not depend on float32 rounding; d_k does 
 The sign of v_i is fixed: its largest entry is positive. Where singular values are equal (the plateau at 1) their
 vectors are any basis of one space, and only the sum of alpha_i^2 over them means something.
 
-Cost: a forward pass for every kind of perturbation, one product with each unit's Jacobian. Of a projected unit and
-sample: min(m, n) products and an SVD of m x n, one in memory at a time.
+Cost: a forward pass for every kind of perturbation, one product with each unit's Jacobian. For each projected unit
+and sample: min(m, n) products and an SVD of m x n, one in memory at a time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def stability(
     default. Sizes have dimensions `kind`, `state` (the units' entries, then the last one's exit) and `sample`, growth
     `kind`, `unit` and `sample`.
     project: units whose singular vectors the perturbation is projected on; dimensions `kind`, `project`, `sample` and
-    `index`, NaN after the last. k: only on so many leading ones, by `ss.svd`; then there is no `identity_error`, and
+    `index`, NaN after the last. k: only on the k leading ones, by `ss.svd`; then there is no `identity_error`, and
     no `share_top10` if they are fewer than ten.
     samples: how many of the first, or which of the batch; all by default.
     """

@@ -15,7 +15,7 @@ step_norm        |d_l|
 cosine           of a step and the next one of the same stage
 projection       states in two planes. `random`: a Gaussian 2 x n matrix with entries of variance 1/2, which keeps a
                  squared length in the mean, one matrix for all states of n numbers; `principal`: the first two
-                 principal components of all states of all chosen samples, from their mean, one plane a stage
+                 principal components of all states of all chosen samples, from their mean, one plane per stage
 principal_share  of the variance of these states in the principal plane
 
 All but the projections are NaN for a stage with fewer than two steps, `line_shape` also for fewer than two of length
@@ -208,7 +208,7 @@ def _labels(labels: Any, batch: int, indices: Sequence[int]) -> list[Any] | None
         return None
     values = numpy.asarray(labels.cpu() if isinstance(labels, Tensor) else labels).tolist()
     if len(values) != batch or not all(isinstance(value, int | str) for value in values):
-        raise InputError(f"labels: expected {batch} numbers or names, one a sample of the batch, got {len(values)}")
+        raise InputError(f"labels: expected {batch} numbers or names, one per sample of the batch, got {len(values)}")
     return [values[index] for index in indices]
 
 

@@ -10,7 +10,7 @@ passed                      1 where both tests are passed by every sample
 The control is the first unit's Jacobian with products that are off by 0.1 %: the tests must reject it (attributes
 `control_passed`, `control_seen`), otherwise that the others pass says nothing.
 
-Cost of a unit: two products, and ten evaluations of it.
+Cost per unit: two products, and ten evaluations of it.
 """
 
 from __future__ import annotations

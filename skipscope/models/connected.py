@@ -5,7 +5,7 @@
     classifier  linear, with a bias; no other matrix has one
 
 With several paths (ResNeXt) W1 leads to cardinality * group_width units, and W2 back; a path is as wide as the state
-unless it is said otherwise. With `preactivation` a block is h + W2 relu norm W1 relu norm h, the stem is the bare
+unless stated otherwise. With `preactivation` a block is h + W2 relu norm W1 relu norm h, the stem is the bare
 matrix, and a norm and an activation (`final_norm`) stand before the classifier. One seed gives a network and its plain
 twin the same initial weights. He et al.'s variance is that of the fan-in, so that states keep their size from the
 image on; the classifier's weights are normal of variance 1 / width.

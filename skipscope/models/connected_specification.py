@@ -1,4 +1,4 @@
-"""What a fully connected network is told; see `connected.py`."""
+"""What determines a fully connected network, apart from its weights; see `connected.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skipscope.models.specification import BlockSpec
 
 @dataclass(frozen=True)
 class ConnectedSpec(BlockSpec):
-    """A fully connected network, but for its weights. depth: 2 n + 2."""
+    """Everything about a fully connected network except its weights. depth: 2 n + 2."""
 
     network = "ConnectedNet"
 

@@ -1,6 +1,6 @@
 """As many samples as were asked for, of the kind that a user's own example has.
 
-In this order: the first of the example's own; drawn anew from the example's numbers, where these look independent of
+In this order: the first of the example's own; drawn from the example's own numbers, where these look independent of
 one another, as noise and random tokens do; from further calls of the factory, as where it reads other data each time.
 A factory that always gives the same few structured samples has no more of them, and the result says so.
 """
@@ -37,8 +37,8 @@ class Sized:
     lacking: str = ""
 
 
-def sized(example: Batch, wanted: int, again: Callable[[], Batch | None]) -> Sized:
-    """again: another example, as the factory gives it, or None where it then gives a model alone.
+def sized(example: Batch, wanted: int, another_example: Callable[[], Batch | None]) -> Sized:
+    """another_example: one more, as the factory gives it, or None where it then gives a model alone.
 
     Random numbers are drawn from torch's own generator.
     """
@@ -52,7 +52,7 @@ def sized(example: Batch, wanted: int, again: Callable[[], Batch | None]) -> Siz
         drawn = _map(example, batch, lambda tensor: _drawn(tensor, wanted))
         words = f"{wanted} samples drawn from the numbers of the {batch} that its factory gives, which look independent"
         return Sized(drawn, words)
-    return _from_further_calls(example, batch, wanted, again)
+    return _from_further_calls(example, batch, wanted, another_example)
 
 
 def samples_of(example: Batch) -> int | None:
@@ -99,12 +99,12 @@ def _drawn(tensor: Tensor, wanted: int) -> Tensor:
     return tensor.flatten()[places.to(tensor.device)]
 
 
-def _from_further_calls(example: Batch, batch: int, wanted: int, again: Callable[[], Batch | None]) -> Sized:
+def _from_further_calls(example: Batch, batch: int, wanted: int, another_example: Callable[[], Batch | None]) -> Sized:
     found, calls, lacking = _samples(example, batch), 1, ""
     seen = {_content(sample) for sample in found}
     while len(found) < wanted:
         try:
-            other = again()
+            other = another_example()
         except NotCalledAgainError as error:
             lacking = str(error)
             break

@@ -52,10 +52,10 @@ def factory_recipe(file: str, name: str) -> Recipe:
         refuse_text(wish, f"{file}:{name}")
         return batch if wish.shape is None else random_images(wish.shape, wish.samples)
 
-    def again() -> Batch | None:
+    def another_example() -> Batch | None:
         if size_of(model) > ALLOCATE_AT_MOST:
             raise NotCalledAgainError(
-                f"it was not called again: that would build a second model beside the first, of "
+                f"it was not called a second time: that would build a second model beside the first, of "
                 f"{size_of(model) / GIB:.1f} GiB; let it give more samples"
             )
         with _beside(path):
@@ -65,7 +65,7 @@ def factory_recipe(file: str, name: str) -> Recipe:
         f"{file}:{name}",
         build=lambda: model,
         example=example,
-        again=again,
+        another_example=another_example,
         weights="weights as the factory made them",
         random_weights=False,
     )

@@ -11,15 +11,15 @@ from skipscope.errors import InputError
 LARGEST = 10_000  # of a number in an option
 
 
-def said_once(name: str, options: Sequence[str], meaning: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def options_given_once(name: str, options: Sequence[str], meaning: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """What the options of a name mean together."""
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for option in options:
         meant = meaning(option)
-        if meant.keys() & said.keys():
+        if meant.keys() & given.keys():
             raise InputError(f"skipscope:{name}: '{option}' says {', '.join(meant)} a second time; leave one out")
-        said |= meant
-    return said
+        given |= meant
+    return given
 
 
 def whole(name: str, what: str, digits: str, most: int) -> int:

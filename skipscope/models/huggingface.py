@@ -3,7 +3,7 @@
 A model type (`gpt2`, `llama`, ...) gives that type's default configuration with random weights; some defaults are
 huge, which is why a recipe has a skeleton.
 
-A directory may come with Python code of its own. It is run only where the user says so: transformers is told yes or no
+A directory may come with Python code of its own. It is run only where the user says so: transformers gets a yes or no
 everywhere, because it would ask at the terminal otherwise.
 """
 

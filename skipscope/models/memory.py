@@ -29,7 +29,7 @@ def on_meta(build: Callable[[], nn.Module]) -> nn.Module | None:
     try:
         with torch.device("meta"):
             return build()
-    except Exception:  # what is wrong on every device is raised again, and then shown, by the real build
+    except Exception:  # what is wrong on every device is raised by the real build, and shown there
         return None
 
 
@@ -54,7 +54,7 @@ def require_forward_room(model: nn.Module, batch: Any, description: str) -> None
     """Refuse a batch at which no pass can fit: the inputs and outputs of one operation are in memory together.
 
     A lower bound of what a pass takes, from one on the meta device, as far as that goes: a forward that looks at values
-    ends it there. What is wrong with the model or the batch is said where it is run with values.
+    ends it there. What is wrong with the model or the batch is reported where it is run with values.
     """
     device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]

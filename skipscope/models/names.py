@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
 from skipscope.models.connected_specification import ConnectedSpec
-from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
+from skipscope.models.grammar import LARGEST, options_given_once, refuse, short, whole
 from skipscope.models.resnet_specification import ResNetSpec
 from skipscope.registration import networks
 
@@ -110,9 +110,9 @@ def parse(name: str) -> dict[str, Any]:
     layers = whole(name, f"depth '{short(depth)}'", depth, DEEPEST)
     words = [*rest[1:], *(["large"] if rest[0] in LARGE_INPUTS and "large" not in rest else [])]
     options = {**FAMILIES[family], "depth": layers, "input_channels": shape[0], "classes": classes}
-    said = said_once(name, words, lambda option: _option(name, family, option, words))
-    options |= {**(_large(family) if "large" in said else {}), **said}
-    if "connected" in said:
+    given = options_given_once(name, words, lambda option: _option(name, family, option, words))
+    options |= {**(_large(family) if "large" in given else {}), **given}
+    if "connected" in given:
         del options["input_channels"]
     options["input_shape"] = shape
     _spec(options)
@@ -219,7 +219,7 @@ def beginnings() -> list[str]:
 
 
 def _family(name: str) -> NetworkNames | None:
-    """The paper's family that a name belongs to; none for our own. A slip in the number, as in type9, is its own."""
+    """The paper's family that a name belongs to; none for our own. A wrong number, as in type9, does not matter."""
     first = name.split("-")[0].rstrip("0123456789")
     for family in networks():
         if first in {beginning.rstrip("0123456789") for beginning in family.beginnings}:

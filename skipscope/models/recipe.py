@@ -34,14 +34,14 @@ class Recipe:
 
     `build` is the only costly step, so that a model's size can be checked first, on `skeleton`: the same model
     made on the meta device, which allocates nothing. Where `example` gives a batch of the user's own, of whatever size,
-    `again` gives another one.
+    `another_example` gives another one.
     """
 
     description: str
     build: Callable[[], nn.Module]
     example: Callable[[nn.Module, Wish], Batch | None]
     skeleton: Callable[[], nn.Module] | None = None
-    again: Callable[[], Batch | None] | None = None
+    another_example: Callable[[], Batch | None] | None = None
     weights: str = "random weights"
     random_weights: bool = True
 

@@ -1,4 +1,4 @@
-"""What a residual network for images is told, but for its weights; see `resnet.py`."""
+"""What determines a residual network for images, apart from its weights; see `resnet.py`."""
 
 from __future__ import annotations
 

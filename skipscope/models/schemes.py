@@ -87,10 +87,10 @@ def translated(model: ResNet, state: Mapping[str, Tensor], path: Path) -> dict[s
     own = model.state_dict()
     scheme, closest = max(renamed, key=lambda pair: sum(_known(name) for name in pair[1]))
     different = differences(closest, own)
-    said = [f"{key} {theirs} in the file, {ours} in the model" for key, (theirs, ours) in different.items()]
+    stated = [f"{key} {theirs} in the file, {ours} in the model" for key, (theirs, ours) in different.items()]
     raise InputError(
         f"{path} does not fit the network. Read by the names of {scheme.name}: "
-        f"{'; '.join([*said, *misfits(model, closest)])}. {_advice(different)}"
+        f"{'; '.join([*stated, *misfits(model, closest)])}. {_advice(different)}"
     )
 
 

@@ -114,12 +114,12 @@ def resolve(
         batch = recipe.example(source.model, wish)
         if batch is None:
             return source
-        if recipe.again is None or input_shape is not None:
+        if recipe.another_example is None or input_shape is not None:
             return source._holding(batch)
         _require_values(batch, source)
         if kind is None:
             _require_precision(batch, source)
-        own = Sized(batch, EXAMPLE) if samples is None else sized(batch, samples, recipe.again)
+        own = Sized(batch, EXAMPLE) if samples is None else sized(batch, samples, recipe.another_example)
     return dataclasses.replace(source.with_batch(own.batch), inputs=own.words, lacking=own.lacking)
 
 
@@ -143,7 +143,7 @@ def _built(
         if device.type != "cpu":
             require_room(size, device, recipe.description)
     model = recipe.build()
-    said, random_weights = recipe.weights, recipe.random_weights
+    described, random_weights = recipe.weights, recipe.random_weights
     if on_meta_device(model):
         if weights_needed or weights is not None or not all(weight.is_meta for weight in model.parameters()):
             raise InputError(
@@ -153,8 +153,8 @@ def _built(
         return Source(model.to(dtype=dtype), None, recipe.description, "structure only (no values)", False)
     if weights is not None:
         load_weights(model, weights)
-        said, random_weights = f"weights from {weights}", False
-    return Source(model.to(device=device, dtype=dtype), None, recipe.description, said, random_weights)
+        described, random_weights = f"weights from {weights}", False
+    return Source(model.to(device=device, dtype=dtype), None, recipe.description, described, random_weights)
 
 
 def _require_values(batch: Batch, source: Source) -> None:

@@ -1,4 +1,4 @@
-"""What our networks of blocks are told, whether their states are images or vectors.
+"""What determines our networks of blocks, whether their states are images or vectors.
 
 Neither this nor the specifications of the networks import torch: the command line reads names of networks, and refuses
 wrong ones, before it loads it.
@@ -56,8 +56,8 @@ class BlockSpec:
         if not 0 < self.scale < float("inf"):
             raise InputError(f"{self.network}: expected a scale above 0, got {self.scale}")
         if not self.skips:
-            for name, said in (("scale", self.scale != 1), ("zero", self.zero)):
-                if said:
+            for name, given in (("scale", self.scale != 1), ("zero", self.zero)):
+                if given:
                     raise InputError(
                         f"{self.network}: {name}={getattr(self, name)} expected skips=True; a block without a skip is "
                         "its branch alone"

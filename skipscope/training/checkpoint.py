@@ -6,7 +6,7 @@
     header: "sha256_of_this_file"           see `sealed.py`
 
 No state of a random generator is in it: randomness belongs to epochs (`randomness.py`). The file is there whole or not
-at all, so that one that does not fit its digest is damaged and an error, never a training to begin again in silence;
+at all, so that one that does not fit its digest is damaged and an error, never a training that starts over in silence;
 `identity` is compared before anything is taken from it.
 """
 
@@ -102,7 +102,7 @@ class Run:
             more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
             raise InputError(
                 f"{path} is a checkpoint of another training: {'; '.join(differences[:3])}{more}. "
-                "Choose another file, or delete this one to begin again"
+                "Choose another file, or delete this one to start over"
             )
 
 
@@ -131,7 +131,7 @@ class State:
             raise _damaged(path, "it has lost the digest of itself")
         if not content.sealed:
             warnings.warn(
-                f"{path} was written by an older version, without a digest: whether it was changed cannot be told",
+                f"{path} was written by an older version, without a digest: whether it was changed is not known",
                 stacklevel=2,
             )
         return cls(content.tensors, record)
@@ -145,7 +145,7 @@ def _damaged(path: Path, why: str) -> InputError:
 
 
 class Keeper:
-    """Writes states, but not more often than every so many seconds; the last one is kept in memory until then."""
+    """Writes states, but at most once in a given number of seconds; the last one is kept in memory until then."""
 
     def __init__(self, path: Path | None, every: float) -> None:
         """path None: nothing is kept."""

@@ -46,7 +46,7 @@ class At:
 
 
 def start_anew(hooks: Sequence[At], epochs: int) -> None:
-    """Forget the results of former runs; refuse hooks that could not be told apart or would never be called."""
+    """Forget the results of former runs; refuse hooks with one name and hooks that would never be called."""
     names = [hook.name for hook in hooks]
     if len(set(names)) < len(names):
         raise InputError(f"training: two hooks have one name, got {', '.join(names)}; write At(..., name=...)")

@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Each module has its own mode again afterwards: a user may have set some of them apart."""
+    """Afterwards each module has the mode that it had: a user may have set some of them separately."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:

@@ -1,4 +1,4 @@
-"""Trained networks: made once, found again.
+"""Trained networks: trained once, and found in the cache afterwards.
 
 A network is determined by its name, its initial weights, its data, its settings, its seed, the kind of device and the
 versions of skipscope and PyTorch; the hash of all of these is its key in the cache. What a run uses is also in its own
@@ -131,7 +131,7 @@ class Trained:
     snapshots: Mapping[int, State] = field(default_factory=dict)  # by epoch; those that a diverged one has come to
 
     def at(self, epoch: int) -> ResNet | Any:
-        """The network as it was after so many epochs, in evaluation mode, on its own device."""
+        """The network as it was after `epoch` epochs, in evaluation mode, on its own device."""
         if epoch not in self.snapshots:
             raise InputError(f"a trained network: no snapshot after {epoch} epochs, there are {sorted(self.snapshots)}")
         model = copy.deepcopy(self.model)

@@ -11,7 +11,7 @@ Layers are the modules that hold a `weight` with two or more dimensions, in the 
 activations  what a layer passes on: the input of the next layer that depends on its output, so with norm, activation
              and skip where there are any; for the last one the output of the network
 weights      the entries of `weight`
-gradients    the entries of its gradient, one gradient a batch
+gradients    the entries of its gradient, one gradient per batch
 
 Memory does not grow with the number of batches (`streaming.py`).
 """

@@ -221,7 +221,7 @@ def test_data_that_changes_is_noticed() -> None:
             self.times += 1
             return iter([(h + self.times, y)])
 
-    with pytest.raises(ss.InputError, match="other samples when it was read again"):
+    with pytest.raises(ss.InputError, match="other samples when it was read the second time"):
         collapse(Classifier(W), Augmented(), layers=[])
 
 
@@ -275,7 +275,7 @@ def test_a_wrong_classifier_is_refused() -> None:
     with pytest.raises(ss.InputError, match="found 0; name it with classifier=, one of: none"):
         collapse(nn.Sequential(nn.PReLU()).double(), (h, y))
     twice = nn.Linear(6, 6).double()
-    with pytest.raises(ss.InputError, match=r"expected one call a batch .* got \(24, 6\), \(24, 6\)"):
+    with pytest.raises(ss.InputError, match=r"expected one call per batch .* got \(24, 6\), \(24, 6\)"):
         collapse(nn.Sequential(twice, twice), (h, y), classifier="0", layers=[])
 
 

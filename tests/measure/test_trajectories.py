@@ -309,7 +309,7 @@ def test_bad_input_is_refused() -> None:
     model, x = small()
     trunk = ss.trace(model, x)
     for options, message in (
-        ({"labels": [0, 1]}, "expected 4 numbers or names, one a sample of the batch, got 2"),
+        ({"labels": [0, 1]}, "expected 4 numbers or names, one per sample of the batch, got 2"),
         ({"units": []}, "names no unit"),
         ({"units": ["b", "a"]}, "in their order, got b, a"),
         ({"samples": [7]}, "positions in a batch of 4"),

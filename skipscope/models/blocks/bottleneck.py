@@ -13,7 +13,7 @@ from skipscope.models.blocks.block import Block, BlockPlan
 
 
 class Bottleneck(Block):
-    """inner: the channels of the 3 x 3 convolution, by default those of the stage. groups: it is cut into so many."""
+    """inner: the channels of the 3 x 3 convolution, by default those of the stage. groups: into how many it is cut."""
 
     expansion = 4
     layers = 3

@@ -12,7 +12,7 @@ from skipscope.models.blocks.preactivation import PreactivationBlock
 
 
 class PreactivationBottleneck(PreactivationBlock):
-    """inner: the channels of the 3 x 3 convolution, by default those of the stage. groups: it is cut into so many."""
+    """inner: the channels of the 3 x 3 convolution, by default those of the stage. groups: into how many it is cut."""
 
     expansion = 4
     layers = 3

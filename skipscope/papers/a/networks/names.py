@@ -19,7 +19,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.models.grammar import LARGEST, refuse, said_once, short, whole
+from skipscope.models.grammar import LARGEST, options_given_once, refuse, short, whole
 from skipscope.models.names import INPUTS
 from skipscope.papers.a.networks.specification import TYPES, AlignmentSpec
 
@@ -78,7 +78,7 @@ def spec_of(name: str) -> AlignmentSpec:
     if not rest or rest[0] not in KNOWN:
         refuse(name, f"no input '{rest[0]}'" if rest else "no input", "inputs", rest[0] if rest else "", KNOWN, GRAMMAR)
     shape, classes = KNOWN[rest[0]]
-    options = {"classes": classes} | said_once(name, rest[1:], lambda option: _option(name, first, option))
+    options = {"classes": classes} | options_given_once(name, rest[1:], lambda option: _option(name, first, option))
     try:
         return AlignmentSpec(NAMES.index(first) + 1, input_shape=shape, **options)
     except InputError as error:
