@@ -16,9 +16,10 @@ import xarray
 import skipscope
 from skipscope.runs import RunFolder
 from skipscope.runs.decisions import Decision, Outcome
+from tests.commands import IN_A_PROGRAM
 
 PROGRAM = """
-import contextlib, importlib.util, io, json, sys
+import importlib.util, json, sys
 from pathlib import Path
 
 # An editable install would find the papers of the checkout.
@@ -27,7 +28,6 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in 
 import torch
 
 import skipscope as ss
-from skipscope.cli import main
 from skipscope.models import build
 
 torch.set_num_threads(1)
@@ -40,15 +40,6 @@ found["units"] = len(trunk.units)
 found["largest"] = float(ss.spectra(trunk, x)["largest"].max())
 found["inspected"] = sorted(ss.inspect(model, x, budget="5m").datasets)
 found["checked"] = ss.check(model, x).verdict
-
-def command(*arguments):
-    sys.argv = ["skipscope", *arguments]
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as left:
-            return {"code": left.code, "out": out.getvalue(), "err": err.getvalue()}
 
 found["report"] = command("report", "run")
 found["study"] = command("study")
@@ -91,7 +82,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(package, folder / "skipscope", ignore=shutil.ignore_patterns("papers", "__pycache__"))
     stored_run(folder / "run")
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env=environment, check=True)
+    subprocess.run([sys.executable, "-c", IN_A_PROGRAM + PROGRAM], cwd=folder, env=environment, check=True)
     return folder
 
 

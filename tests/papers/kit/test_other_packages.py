@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import skipscope
+from tests.commands import IN_A_PROGRAM
 
 FILES = {
     "outside-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n",
@@ -91,21 +92,11 @@ STUDY = Study(
 """,
 }
 PROGRAM = """
-import contextlib, io, json, sys
+import json
 from pathlib import Path
 
 import skipscope as ss
-from skipscope.cli import main
 from skipscope.models import build
-
-def command(*arguments):
-    sys.argv = ["skipscope", *arguments]
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as left:
-            return {"code": left.code, "out": out.getvalue(), "err": err.getvalue()}
 
 found = {
     "list": command("study", "list", "--json"),
@@ -126,7 +117,9 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     path = os.pathsep.join([str(folder), str(Path(skipscope.__file__).parents[1])])
-    subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", IN_A_PROGRAM + PROGRAM], cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=True
+    )
     return folder
 
 
