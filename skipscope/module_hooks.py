@@ -33,7 +33,7 @@ class Call:
         return self.path if self.number == 1 else f"{self.path}#{self.number}"
 
 
-Entered = Callable[[Call], None]
+Entered = Callable[[Call], Any]  # (args, kwargs) that it returns, if not None, go in in place of those of the call
 Left = Callable[[Call, Any], Any]  # the call and its output; what it returns, if not None, goes on in its place
 
 
@@ -51,11 +51,10 @@ def following(
     """
     numbers: Counter[str] = Counter()
 
-    def before(path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(path: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             numbers[path] += 1
-            if entered is not None:
-                entered(Call(path, numbers[path], module, args, kwargs))
+            return None if entered is None else entered(Call(path, numbers[path], module, args, kwargs))
 
         return hook
 

@@ -55,7 +55,14 @@ def test_what_left_returns_goes_on() -> None:
     assert torch.equal(doubled, 2 * model(torch.ones(1, 3)))
 
 
-def test_numbers_begin_anew_with_every_context() -> None:
+def test_what_entered_returns_goes_in() -> None:
+    model, x = Net(), torch.ones(1, 3)
+    with following({"first": model.first}, entered=lambda call: ((2 * call.args[0],), {})):
+        changed = model(x)
+    assert torch.equal(changed, model.second(model.first(2 * model.first(2 * x))))
+
+
+def test_numbers_start_at_one_in_every_context() -> None:
     model = Net()
     for _ in range(2):
         names: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from skipscope.errors import InputError
+from skipscope.module_hooks import Call, following
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.precision import OtherPrecision
 from skipscope.trace.recording import Recorder, Recording, Watch
@@ -51,25 +52,18 @@ class HookedModel:
 
     @contextmanager
     def _hooked(self, watch: Watch) -> Iterator[None]:
-        def before(path: str) -> Callable[..., Any]:
-            return lambda module, args, kwargs: watch.before(path, args, kwargs)
+        def before(call: Call) -> Any:
+            return watch.before(call.path, call.args, call.kwargs)
 
-        def after(path: str) -> Callable[..., Any]:
-            return lambda module, args, kwargs, output: watch.after(path, args, kwargs, output)
+        def after(call: Call, output: Any) -> Any:
+            return watch.after(call.path, call.args, call.kwargs, output)
 
-        handles = [
-            self.model.register_forward_pre_hook(lambda *_: watch.begin()),
-            self.model.register_forward_hook(lambda *_: watch.end()),
-        ]
-        for path in self.paths:
-            module = self.model.get_submodule(path)
-            handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
-            handles.append(module.register_forward_hook(after(path), with_kwargs=True))
-        try:
+        named = {path: self.model.get_submodule(path) for path in self.paths}
+        with (
+            following({"": self.model}, entered=lambda call: watch.begin(), left=lambda call, output: watch.end()),
+            following(named, entered=before, left=after),
+        ):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 def checked_paths(model: nn.Module, paths: Sequence[str]) -> list[str]:

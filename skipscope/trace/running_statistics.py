@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.module_hooks import Call, following
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
 
@@ -47,10 +47,10 @@ def calibrated(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[str]]:
     try:
         take_batch_statistics(model, inputs, fresh)
     except Exception as error:  # whatever the user's forward raises; norms do where a channel has one value
-        said = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise InputError(
             f"{type(model).__name__} cannot be calibrated: with batch norms as in training it does not run on this "
-            f"batch of {inputs.batch}: {said}; give more samples, or measure without calibrate"
+            f"batch of {inputs.batch}: {reason}; give more samples, or measure without calibrate"
         ) from error
     return model, [
         f"{len(fresh)} batch norms that had never seen data have the statistics of the traced batch "
@@ -68,20 +68,18 @@ def take_batch_statistics(model: nn.Module, inputs: Inputs, norms: Iterable[_Nor
         norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     seen: dict[_NormBase, list[Tensor]] = {norm: [] for norm in norms}
 
-    def record(norm: _NormBase, args: Any, kwargs: Any) -> None:
-        entering = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+    numbered = {str(number): norm for number, norm in enumerate(seen)}
+
+    def record(call: Call) -> None:
+        norm = numbered[call.path]
+        entering = next(leaf for leaf in pytree.tree_leaves((call.args, call.kwargs)) if isinstance(leaf, Tensor))
         seen[norm].append(_statistics(norm, entering.double()).to(entering.dtype))  # 2, channels
 
-    handles = [norm.register_forward_pre_hook(record, with_kwargs=True) for norm in seen]
     passed = inputs.map(torch.clone)
-    try:
-        with undisturbed(model):
-            for norm in seen:
-                norm.training = True
-            model(*passed.args, **passed.kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with following(numbered, entered=record), undisturbed(model):
+        for norm in seen:
+            norm.training = True
+        model(*passed.args, **passed.kwargs)
     for norm, found in seen.items():
         if found:
             norm.running_mean, norm.running_var = torch.stack(found).mean(0)
@@ -92,8 +90,8 @@ def copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:  # whatever the user's own attributes raise
-        said = str(error).partition("\n")[0]
-        raise InputError(f"{type(model).__name__} cannot be copied: {said}") from error
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{type(model).__name__} cannot be copied: {reason}") from error
 
 
 def _statistics(norm: _NormBase, entering: Tensor) -> Tensor:
