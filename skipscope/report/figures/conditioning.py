@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.style import GREY, by_network, look, named_ticks, names_of, styled
+from skipscope.report.charts import GREY_LINE, Axis, Series, axis, chart
+from skipscope.report.style import by_network, look, named_ticks, names_of
 
 if TYPE_CHECKING:
     import xarray
@@ -18,29 +19,34 @@ SYMBOLS = {"numerically infinite": "triangle-up-open", "infinite": "triangle-up"
 
 def conditioning(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], *, reduction: str = "max") -> Any:
     """Condition number against layer, one curve per network; marks on the dotted line are not finite, and say how."""
-    from plotly.subplots import make_subplots
-
-    named = by_network(datasets)
-    panels = {key: panel for key, panel in PANELS.items() if any(f"{key}_condition" in d for d in named.values())}
-    figure = make_subplots(
-        len(panels), 1, subplot_titles=[title for _, title in panels.values()], vertical_spacing=0.44 / len(panels)
-    )
-    labelled: set[str] = set()
-    for row, (key, (along, _)) in enumerate(panels.items(), start=1):
-        there = {name: data for name, data in named.items() if f"{key}_condition" in data}
+    networks = by_network(datasets)
+    panels = {key: panel for key, panel in PANELS.items() if any(f"{key}_condition" in d for d in networks.values())}
+    series: list[Series] = []
+    x: list[Axis] = []
+    ceilings: dict[int, float] = {}  # by panel, of those where something is not finite
+    for panel, (key, (along, _)) in enumerate(panels.items()):
+        there = {name: data for name, data in networks.items() if f"{key}_condition" in data}
         ceiling = _ceiling(there, key, reduction)
-        beyond = False
-        for place, (name, data) in enumerate(named.items()):
-            if name in there:
-                fresh = name not in labelled and len(named) > 1
-                beyond |= _draw(figure, row, data.sel(reduction=reduction), key, along, name, place, ceiling, fresh)
-                labelled.add(name)
+        for name, data in there.items():
+            place, here = list(networks).index(name), data.sel(reduction=reduction)
+            labelled = None if len(networks) > 1 else False
+            series += _curve(here, key, along, name, place, panel, ceiling, labelled)
+            if bool((_statuses(here, key) != "finite").any()):
+                ceilings[panel] = ceiling
         longest = max(there.values(), key=lambda data: data.sizes[along])
-        figure.update_xaxes(**named_ticks(names_of(longest, along)), row=row, col=1)
-        figure.update_yaxes(type="log", exponentformat="power", title_text="condition number", row=row, col=1)
-        if beyond:
-            figure.add_hline(y=ceiling, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=1)
-    return styled(figure, height=400 * len(panels) + 60)
+        x.append(named_ticks(names_of(longest, along)))
+    figure = chart(
+        series,
+        panels=[title for _, title in panels.values()],
+        columns=1,
+        x=x,
+        y=axis("condition number", log=True),
+        height=400 * len(panels) + 60,
+        vertical_spacing=0.44 / len(panels),
+    )
+    for panel, ceiling in ceilings.items():
+        figure.add_hline(y=ceiling, line={**GREY_LINE, "dash": "dot"}, row=panel + 1, col=1)
+    return figure
 
 
 def _ceiling(datasets: Mapping[str, xarray.Dataset], key: str, reduction: str) -> float:
@@ -53,50 +59,34 @@ def _ceiling(datasets: Mapping[str, xarray.Dataset], key: str, reduction: str) -
     return float(10 ** (numpy.ceil(numpy.log10(largest)) + 1))
 
 
-def _draw(
-    figure: Any,
-    row: int,
+def _curve(
     data: xarray.Dataset,
     key: str,
     along: str,
     name: str,
     place: int,
+    panel: int,
     ceiling: float,
-    labelled: bool,
-) -> bool:
-    """One network's curve in a panel; whether something of it is not finite."""
-    names, values, statuses = names_of(data, along), data[f"{key}_condition"].values, _statuses(data, key)
-    style = look(name, place)
-    figure.add_scatter(
-        x=list(range(len(names))),
-        y=numpy.where(statuses == "finite", values, numpy.nan),
-        text=names,
-        mode="lines+markers",
-        showlegend=labelled,
-        **style,
-        hovertemplate=f"{name}<br>%{{text}}: %{{y:.6g}}<extra></extra>",
-        row=row,
-        col=1,
-    )
+    labelled: bool | None,
+) -> Iterator[Series]:
+    """One network in a panel: a line of what is finite, and marks at the ceiling for what is not."""
+    names, statuses = names_of(data, along), _statuses(data, key)
+    finite = numpy.where(statuses == "finite", data[f"{key}_condition"].values, numpy.nan)
+    hover = "%{text}: %{y:.6g}"
+    yield Series(name, range(len(names)), finite, hover, "{name}", panel, place, labelled=labelled, text=names)
     for status, symbol in SYMBOLS.items():
         places = numpy.flatnonzero(statuses == status)
         if len(places):
-            title = f"{name}, {status}" if name else status
-            figure.add_scatter(
-                x=places,
-                y=numpy.full(len(places), ceiling),
-                text=[f"{names[k]}<br>{status}" for k in places],
-                mode="markers",
-                name=title,
-                legendgroup=style["legendgroup"],
-                showlegend=all(drawn.name != title for drawn in figure.data),
-                marker={**style["marker"], "symbol": symbol, "size": 10},
-                meta={"y": [status] * len(places)},
-                hovertemplate=f"{name}<br>%{{text}}<extra></extra>",
-                row=row,
-                col=1,
-            )
-    return bool((statuses != "finite").any())
+            style = look(name, place)
+            more = {
+                "legendgroup": style["legendgroup"],
+                "marker": {**style["marker"], "symbol": symbol, "size": 10},
+                "line": None,
+                "meta": {"y": [status] * len(places)},
+            }
+            title, text = f"{name}, {status}" if name else status, [f"{names[k]}<br>{status}" for k in places]
+            y = numpy.full(len(places), ceiling)
+            yield Series(title, places, y, "%{text}", name, panel, place, "markers", text=text, more=more)
 
 
 def _statuses(dataset: xarray.Dataset, key: str) -> numpy.ndarray:

@@ -23,7 +23,7 @@ def initial_data(masked: bool = True) -> xarray.Dataset:
     return xarray.Dataset(
         {"log_condition": (dimensions, logs), "masked": (dimensions, lost)},
         {"architecture": NAMES, "depth": [4, 16, 64], "seed": [0, 1, 2]},
-        {"measure": "shortcut_initial", "data": "mnist", "log_ceiling": 13},
+        {"measure": "shortcut_initial", "study": "B.initial", "data": "mnist", "log_ceiling": 13},
     )
 
 

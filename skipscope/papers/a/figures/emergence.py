@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.charts import Series, axis, chart, titled_first
+from skipscope.report.charts import Axis, Series, axis, chart, titled_first
 from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH, decay, leading_values
 from skipscope.report.style import (
     COLOURS,
@@ -21,7 +21,6 @@ from skipscope.report.style import (
     named_ticks,
     names_of,
     needs_logarithm,
-    styled,
 )
 
 if TYPE_CHECKING:
@@ -118,49 +117,46 @@ def counterfactuals(datasets: Mapping[str, xarray.Dataset], base: str = "") -> A
 
     base: the case that the others are compared with, whose means are dotted lines.
     """
-    from plotly.subplots import make_subplots
-
     names = list(datasets)
-    titles = list(COMPARED.values())
-    figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
-    for column, quantity in enumerate(COMPARED):
-        here = {"row": 1, "col": column + 1}
-        columns = [_last(data, quantity) for data in datasets.values()]
-        points = [(value, place) for place, values in enumerate(columns) for value in values]
-        means = [_mean(values) for values in columns]
-        own = [COLOURS[1] if name == base else COLOURS[0] for name in names]
-        figure.add_scatter(
-            x=means,
-            y=list(range(len(names))),
-            text=names,
-            mode="markers",
-            name="mean",
-            showlegend=column == 0,
-            marker={"symbol": "line-ns-open", "size": 20, "color": own, "line": {"width": 2}},
-            hovertemplate="%{text}, mean: %{x:.4g}<extra></extra>",
-            **here,
+    own = [COLOURS[1] if name == base else COLOURS[0] for name in names]
+    nothing = dict.fromkeys(("legendgroup", "line"))
+    series: list[Series] = []
+    x: list[Axis] = []
+    means_of_base: list[float] = []
+    for panel, quantity in enumerate(COMPARED):
+        values = [_last(data, quantity) for data in datasets.values()]
+        rows = [place for place, seeds in enumerate(values) for _ in seeds]
+        means = [_mean(seeds) for seeds in values]
+        bars = {"symbol": "line-ns-open", "size": 20, "color": own, "line": {"width": 2}}
+        points = {"size": 8, "color": [own[place] for place in rows], "opacity": 0.7}
+        every, texts = numpy.concatenate(values), [names[place] for place in rows]
+        more = {"marker": bars, **nothing}
+        heading = "%{text}, mean: %{x:.4g}"
+        series.append(Series("mean", means, range(len(names)), "", heading, panel, 0, "markers", text=names, more=more))
+        more = {"marker": points, **nothing}
+        series.append(
+            Series(
+                "one seed", every.tolist(), rows, "", "%{text}: %{x:.4g}", panel, 0, "markers", text=texts, more=more
+            )
         )
-        figure.add_scatter(
-            x=[value for value, _ in points],
-            y=[place for _, place in points],
-            text=[names[place] for _, place in points],
-            mode="markers",
-            name="one seed",
-            showlegend=column == 0,
-            marker={"size": 8, "color": [own[place] for _, place in points], "opacity": 0.7},
-            hovertemplate="%{text}: %{x:.4g}<extra></extra>",
-            **here,
-        )
-        if base in datasets:
-            figure.add_vline(x=means[names.index(base)], line=LINE, **here)
-        if needs_logarithm(numpy.concatenate(columns)):
-            figure.update_xaxes(type="log", exponentformat="power", **here)
-    figure.update_yaxes(
-        tickvals=list(range(len(names))),
-        ticktext=[_wrapped(name) for name in names],
-        range=[len(names) - 0.5, -0.5],
+        x.append(axis(log=needs_logarithm(every)))
+        means_of_base += [means[names.index(base)]] if base in datasets else []
+    figure = chart(
+        series,
+        panels=list(COMPARED.values()),
+        x=x,
+        y={
+            "tickvals": list(range(len(names))),
+            "ticktext": [_wrapped(name) for name in names],
+            "range": [len(names) - 0.5, -0.5],
+        },
+        height=44 * len(names) + 190,
+        shared_yaxes=True,
+        horizontal_spacing=0.04,
     )
-    return styled(figure, height=44 * len(names) + 190).update_layout(margin={"l": 190})
+    for panel, mean in enumerate(means_of_base):
+        figure.add_vline(x=mean, line=LINE, row=1, col=panel + 1)
+    return figure.update_layout(margin={"l": 190})
 
 
 def collapse_in_training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from skipscope.papers.b.figures.hessians import against_depth, against_loss, learning_dynamics, mean_and_spread
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, View, counted
+from skipscope.report.views.view import Picture, View, counted, made_by
 
 if TYPE_CHECKING:
     import xarray
-
-INITIAL, DYNAMICS = ("B.initial",), ("B.dynamics",)
 
 DEPTH = (
     "Condition number of the Hessian before training against depth, on {data}: the largest |lambda| over the 10th "
@@ -60,7 +58,7 @@ def initial_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             if lost
             else "",
         ).strip()
-        figures[f"{name}-depth"] = Picture(caption, against_depth(data, title=RATIO), INITIAL)
+        figures[f"{name}-depth"] = Picture(caption, against_depth(data, title=RATIO), made_by(data))
         flat = data["log_condition"].sel(architecture="2-shortcut").mean("seed")
         sentences.append(
             f"Before training, log10 of the condition number of 2-shortcut networks is {float(flat.min()):.3f} to "
@@ -76,8 +74,10 @@ def dynamics_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         tables += [_by_loss(data, "log_condition", RATIO), _by_loss(data, "index", "Index")]
         eigenvalues = {"log_largest": "log10 of the largest |lambda|", "log_tenth": "log10 of the 10th percentile"}
         condition = {"log_condition": "log10 of their ratio", "index": "share of negative eigenvalues"}
-        figures[f"{name}-eigenvalues"] = Picture(EIGENVALUES.format(**words), against_loss(data, eigenvalues), DYNAMICS)
-        figures[f"{name}-condition"] = Picture(CONDITION, against_loss(data, condition), DYNAMICS)
+        figures[f"{name}-eigenvalues"] = Picture(
+            EIGENVALUES.format(**words), against_loss(data, eigenvalues), made_by(data)
+        )
+        figures[f"{name}-condition"] = Picture(CONDITION, against_loss(data, condition), made_by(data))
     return View(tables, figures)
 
 
@@ -85,7 +85,7 @@ def epochs_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables, figures = [], {}
     for name, data in datasets.items():
         tables.append(_turning_points(data))
-        figures[name] = Picture(EPOCHS.format(**data.attrs), learning_dynamics(data), DYNAMICS)
+        figures[name] = Picture(EPOCHS.format(**data.attrs), learning_dynamics(data), made_by(data))
     return View(tables, figures)
 
 
