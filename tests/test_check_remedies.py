@@ -234,7 +234,7 @@ class Deciding(nn.Sequential):
     ("model", "units"), [(residual(5, 2.5), False), (Deciding(*residual(5, 2.5)), True), (plain(12, 50.0), False)]
 )
 def test_no_skips_where_units_were_not_looked_for(model: nn.Module, units: bool) -> None:
-    tried = remedies_of(ss.check(model, x(), units=units))
+    tried = remedies_of(ss.check(model, x(), unit_spectra=units))
     assert tried
     assert not any("skips" in remedy or "branches" in remedy for remedy in tried)
 

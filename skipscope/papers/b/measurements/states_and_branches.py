@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from skipscope.data import Dataset
 from skipscope.models import ResNet, build
 from skipscope.models.blocks import Block
+from skipscope.module_hooks import Call, following
 from skipscope.papers.b.networks.network import ZERO_FACTOR
 from skipscope.papers.kit import Bench
 from skipscope.training import Settings
@@ -98,16 +99,11 @@ def branch_outputs(model: ResNet, images: Tensor) -> dict[str, float]:
     """The standard deviation of each unit's branch."""
     found: dict[str, float] = {}
 
-    def seen(block: Block, name: str, h: Tensor) -> None:
-        found[name] = float(block.branch(h).double().std())
+    blocks: dict[str, Block] = dict(model.blocks)
 
-    handles = [
-        block.register_forward_pre_hook(lambda block, inputs, name=name: seen(block, name, inputs[0]))
-        for name, block in model.blocks.items()
-    ]
-    try:
+    def entered(call: Call) -> None:
+        found[call.path] = float(blocks[call.path].branch(call.args[0]).double().std())
+
+    with following(blocks, entered=entered):
         model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
     return found

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from skipscope.models.blocks.dirac import DiracConv2d, DiracLinear
 from skipscope.models.network import BlockNetwork
+from skipscope.module_hooks import following
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.subjects import (
     ADDITIVE,
@@ -102,14 +103,13 @@ def identity_factors(model: BlockNetwork | Any) -> Tensor:
 def distance(model: BlockNetwork | Any, images: Tensor) -> float:
     """|last - first| / |first| of the states between blocks, mean over images and over stages."""
     states: list[Tensor] = []
-    blocks = list(model.blocks.values())
-    hooks = [blocks[0].register_forward_pre_hook(lambda block, inputs: states.append(inputs[0]))]
-    hooks += [block.register_forward_hook(lambda block, inputs, output: states.append(output)) for block in blocks]
-    try:
+    blocks = dict(model.blocks)
+    first_block = dict([next(iter(blocks.items()))])
+    with (
+        following(first_block, entered=lambda call: states.append(call.args[0])),
+        following(blocks, left=lambda call, output: states.append(output)),
+    ):
         model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
     moved = []
     for _, group in groupby(states, key=lambda state: state.shape):
         first, *between = [state.flatten(1) for state in group]
