@@ -19,9 +19,9 @@ from torch import nn
 
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
-from skipscope.papers.kit.catalogue import CLAIMS
 from skipscope.runs import RunFolder, as_json, digest, load_run
 from skipscope.runs.cache import key_of
+from skipscope.runs.decisions import Decision
 from skipscope.runs.lock import Lock
 from skipscope.runs.record import write_record
 from skipscope.sealed import KEY
@@ -365,10 +365,11 @@ def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 def decided(path: Path) -> Path:
-    claim = next(claim for claim in CLAIMS if claim.id == "D3")
+    texts = ("D3", "a paper", "a claim", "a statistic", "bounds violated exactly 0")
+    claim = Decision(*texts, {"bounds violated": 0}, "inconclusive", "quick", "a test", study="D.law")
     with RunFolder(path, "a test", parameters={"images": 3}, seed=5) as run:
         run.part("first", lambda: dataset(1.0))
-        run.write_claims([claim.decide({"bounds violated": 0}, "quick", reason="a test")])
+        run.write_claims([claim])
         run.note("an accuracy of 95.88 %")
     return path
 
@@ -547,6 +548,7 @@ CLAIM: dict[str, Any] = {
         ([{**CLAIM, "verdict": []}], "expected a verdict"),
         ([{**CLAIM, "measured": None}], "expected a mapping of what was measured, got null"),
         ([{**CLAIM, "id": 3}], "expected a text as its id, got 3"),
+        ([{**CLAIM, "study": 3}], "expected a text as its study, got 3"),
         ([{**CLAIM, "more": 3}], "is no claim"),
         ([{**CLAIM, "outcomes": 3}], "is no claim"),
         ([{**CLAIM, "outcomes": ["x"]}], "is no claim"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import xarray
 
 CLAIMS = "claims.json"
-TEXTS = ("id", "paper", "claim", "statistic", "expected", "preset", "reason")  # of a claim
+TEXTS = ("id", "paper", "claim", "statistic", "expected", "preset", "reason", "study")  # of a claim
 
 
 @dataclass(frozen=True)
