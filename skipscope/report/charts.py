@@ -80,8 +80,8 @@ def chart(
         if isinstance(axes, Mapping):
             update(**axes)
         else:
-            for panel, axis in enumerate(axes):
-                update(**axis, row=panel // columns + 1, col=panel % columns + 1)
+            for panel, own in enumerate(axes):
+                update(**own, row=panel // columns + 1, col=panel % columns + 1)
     return styled(figure, height)
 
 

@@ -31,7 +31,7 @@ SPECTRUM = (
     "the more units there are, while the gap around zero closes."
 )
 STATIONARITY = (
-    "How the loss changes at a distance t from zero weights; root mean square over random directions, one curve a "
+    "How the loss changes at a distance t from zero weights; root mean square over random directions, one curve per "
     "shortcut depth n. The paper states that zero is stationary of order n - 1: the curve of n has slope n, so that "
     "the deeper the shortcut, the flatter is the loss. Changes that rounding hides are left out."
 )

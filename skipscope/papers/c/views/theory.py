@@ -35,7 +35,7 @@ PRODUCTS = (
     "smaller than He's, and all curves keep rising with depth."
 )
 ACCURACIES = (
-    "Train accuracy of PlainNets of {depth} layers on {data} after {epochs} epochs, by learning rate, one marker a "
+    "Train accuracy of PlainNets of {depth} layers on {data} after {epochs} epochs, by learning rate, one marker per "
     "seed. The paper posits (section 6.5 b) that PlainNets train if the singular values of their weights are nearly "
     "equal, as those of orthogonal weights are."
 )
