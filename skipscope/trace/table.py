@@ -59,7 +59,7 @@ def headline(trunk: Trunk) -> str:
     name = type(trunk.model).__name__
     if not trunk.units:
         sums = [left for left in trunk.left_out if left.kind not in (*KINDS_NOT_LISTED, "concatenation")]
-        why = "no sum in it is a skip beside a branch" if sums else "it has no sum of two paths from one state"
+        why = "no sum in it adds a skip to a branch" if sums else "it has no sum of two paths from one state"
         return f"{name}: 0 residual units; {why}"
     stages = len(trunk.stages)
     error = "" if trunk.replay_error is None else f"; replaying them gives its output to {trunk.replay_error:.1e}"
