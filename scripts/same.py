@@ -64,6 +64,11 @@ def stage_plus_one(names: Any) -> Any:
     return in_text(names, lambda name: re.sub(r"^stage (\d+)$", lambda found: f"stage {int(found[1]) + 1}", name))
 
 
+def without_options(notes: Any) -> Any:
+    old = "inspect --calibrate, or calibrate=True of ss.trace and ss.inspect, takes"
+    return in_text(notes, lambda text: text.replace(old, "calibrate=True of ss.trace and ss.inspect takes"))
+
+
 def in_text(value: Any, change: Callable[[str], str]) -> Any:
     """The same with every text changed; values that are no text stay as they are."""
     if isinstance(value, numpy.ndarray) and value.dtype.kind in TEXT:
@@ -77,6 +82,9 @@ CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
     ("data/*.nc | *stage | values", lambda numbers: numbers + 1, COUNTED),  # stage, state_stage and step_stage
     ("output.json | units | coords | stage | data | *", lambda number: number + 1, COUNTED),  # the dataset of `check`
     ("data/*.nc | unit | values", stage_plus_one, COUNTED),
+    ("run.json | parameters | trunk | units | * | stage", lambda number: number + 1, COUNTED),
+    ("run.json | parameters | trunk | stages | * | index", lambda number: number + 1, COUNTED),
+    ("data/*.nc | attribute | notes", without_options, "the library does not speak of options of the command line"),
 ]
 
 # Old names (of files such as data/law.nc, variables, attributes, quantities, ...) and old texts, each with its new one;
@@ -88,6 +96,7 @@ MOVED = {
     r"(run\.json \| parameters \| C\.\w+ \| )besides": r"\1other_networks",
     r"(run\.json \| parameters \| B\.learning \| )besides": r"\1other_depths",
     r"(data/learning-.*\.nc \| attribute \| )besides": r"\1also_reported",
+    r"(run\.json \| parameters \| trunk \| stages \| \d+ \| )index": r"\1number",
 }
 
 
