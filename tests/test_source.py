@@ -172,7 +172,7 @@ def test_dtype_and_device_are_applied_to_model_and_batch() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"dtype": "int8"}, "float32, float64"), ({"dtype": "nn"}, "float32"), ({"device": "nowhere"}, "use cpu")]
-    + [({"device": name}, f"--device {name} cannot be used") for name in ("meta", "mkldnn", "hpu", "cuda:99")],
+    + [({"device": name}, f"device={name!r} cannot be used") for name in ("meta", "mkldnn", "hpu", "cuda:99")],
 )
 def test_wrong_dtype_or_device(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
