@@ -1,4 +1,4 @@
-"""What is measured on the twins: one dataset a network and measure, as every other command writes them."""
+"""What is measured on the twins: one dataset per network and measure, as every other command writes them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ options   projection  projections where the shape changes, in place of zero-padd
           bottleneck  blocks of three convolutions; the depth is then 9 n + 2
           linear      no activation
           nonorm      no batch norm
-          connected   fully connected: two matrices a block, states of width 64; the depth is then 2 n + 2
+          connected   fully connected: two matrices per block, states of width 64; the depth is then 2 n + 2
           large       the form for large images: four stages of bottlenecks, with projections; the depth is then 50,
                       101 or 152, and resnext has 32 paths of 4 channels
           xavier, orthogonal, small (standard deviation 0.01)  initial weights, in place of He et al.'s

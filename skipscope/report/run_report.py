@@ -1,4 +1,4 @@
-"""The report of a run, or of several beside each other, from their folders alone."""
+"""The report of a run, or of several side by side, from their folders alone."""
 
 from __future__ import annotations
 

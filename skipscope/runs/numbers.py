@@ -10,7 +10,7 @@ import numpy
 
 Interval = tuple[float, float]
 CONFIDENCE = 0.95
-SHOWN = 4  # members of a quantity that are written out one by one
+IN_FULL = 4  # members of a quantity that are written out one by one
 LISTED = 20  # members that are kept one by one in what was measured
 
 
@@ -93,7 +93,7 @@ def _in_words(value: Any) -> str:
         return f"{value:.3g}"
     if isinstance(value, Mapping):  # members that were too many to keep
         return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
-    if isinstance(value, (list, tuple)) and len(value) > SHOWN and all(isinstance(v, (int, float)) for v in value):
+    if isinstance(value, (list, tuple)) and len(value) > IN_FULL and all(isinstance(v, (int, float)) for v in value):
         finite = [v for v in value if math.isfinite(v)]
         mean = f"mean {sum(finite) / len(finite):.3g}, " if len(finite) == len(value) else ""
         return f"{mean}{min(value):.3g} to {max(value):.3g} ({len(value)})"
