@@ -51,7 +51,7 @@ def _attack_unit(
     def in_unit(numbers: Tensor) -> Tensor:
         return torch.ldexp(numbers.double(), -exponent.reshape(-1, *[1] * (numbers.dim() - 1)))
 
-    def full(route: str | None) -> tuple[Tensor, Tensor]:
+    def full(route: str) -> tuple[Tensor, Tensor]:
         found = ss.singular_values(unit.jacobian(point), route=route)
         bound = in_unit(found.bound)
         wrong = ~((in_unit(found.values) - expected).abs() <= bound + own).all(1)  # a bound that is NaN is wrong too
@@ -91,7 +91,7 @@ def _attack_unit(
         return wrong, ~torch.isfinite(found)
 
     answers: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
-        "singular_values of a unit": lambda: full(None),
+        "singular_values of a unit": lambda: full("auto"),
         "svd of a unit": leading,
         "products of a unit": products,
         "profile of a unit": mean_square,

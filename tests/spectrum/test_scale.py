@@ -122,7 +122,7 @@ def test_unequal_samples_do_not_share_a_scale() -> None:
 
 
 class TestFullSpectra:
-    @pytest.mark.parametrize("route", ["gram", "svd", None])
+    @pytest.mark.parametrize("route", ["gram", "svd", "auto"])
     @pytest.mark.parametrize("power", [-320, -300, -165, -160, 160, 300])
     def test_any_scale(self, power: int, route: Any) -> None:
         unit = scaled(from_values(VALUES[:, :20], 25, 20, seed=1), 0)

@@ -227,7 +227,7 @@ def test_a_kill_before_the_part_is_written_loses_no_training(tmp_path: Path, mon
                 preset="full",
                 seed=0,
                 device="cpu",
-                progress=lambda what, done, total: trained.append(done),
+                announce=lambda what, done, total: trained.append(done),
             )
             return weight_norms.residual_norms(bench, noise(), training, 8)
 
