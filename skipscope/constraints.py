@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from skipscope.errors import InputError
 
@@ -90,16 +90,19 @@ rising = Constraint("values that rise, none twice", lambda values: list(values) 
 class Constrained:
     """A dataclass whose fields are checked when it is made, as their annotations say, and then `expectations`."""
 
+    named: ClassVar[str] = ""  # what the messages begin with: "ResNet" gives "ResNet: depth: expected ..."
+
     def __post_init__(self) -> None:
         kind: Any = type(self)
+        begin = f"{self.named}: " if self.named else ""
         for name, constraints in _declared(kind).items():
             value = getattr(self, name)
             for constraint in constraints:
                 if value is not None and not constraint.holds(value):
-                    raise InputError(f"{name}: expected {constraint.words}, got {_shown(value)}")
+                    raise InputError(f"{begin}{name}: expected {constraint.words}, got {_shown(value)}")
         for met, message in self.expectations():
             if not met:
-                raise InputError(message)
+                raise InputError(f"{begin}{message}")
 
     def expectations(self) -> Iterable[Expectation] | Iterator[Expectation]:
         """Of several fields together. A class that adds some yields those of its parent first."""

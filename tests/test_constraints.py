@@ -92,5 +92,22 @@ def test_a_wrong_value_is_refused_in_plain_words(changes: dict[str, Any], messag
         Longer(**changes)
 
 
+@dataclass(frozen=True)
+class Named(Longer):
+    named = "Network"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 0}, "Network: count: expected at least 1, got 0"),
+        ({"count": 4}, "Network: last: expected at least count = 4, got 3"),
+    ],
+)
+def test_messages_begin_with_the_name_of_the_class_where_it_has_one(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        Named(**changes)
+
+
 def test_none_is_left_alone_and_fields_without_constraints_may_be_anything() -> None:
     assert Longer(clip=None, plain=-7).plain == -7
