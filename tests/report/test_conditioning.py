@@ -47,7 +47,7 @@ def test_marks_on_the_line_say_what_is_not_finite(datasets: dict[str, xarray.Dat
 
 def test_tables_map_and_summary(datasets: dict[str, xarray.Dataset]) -> None:
     view = conditioning_view(datasets)
-    assert set(view.figures) == {"conditioning-alive", "conditioning-alive-ranks"}
+    assert set(view.figures) == {"conditioning-alive-conditioning", "conditioning-alive-ranks"}
     tables = {table.title: table for table in view.tables}
     assert len(tables) == 6
     states = {row[0]: row for row in tables["Condition numbers of states of dead"].rows}

@@ -49,7 +49,8 @@ def conditioning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     drawn = {name: d for name, d in datasets.items() if "state_condition" in d or "weight_condition" in d}
     for group in alike(drawn, "layer", "weight"):
         networks, first = named(group), next(iter(group))
-        figures[first] = Picture(FIGURE.format(title=title_of("Condition numbers", group)), conditioning(networks))
+        name = first if first.split("-")[-1] == "conditioning" else f"{first}-conditioning"
+        figures[name] = Picture(FIGURE.format(title=title_of("Condition numbers", group)), conditioning(networks))
         if any("bound" in data for data in group.values()):
             caption = RANKS.format(title=title_of("Ranks of errors and gradients", group))
             figures[f"{first}-ranks"] = Picture(caption, gradient_ranks(networks))

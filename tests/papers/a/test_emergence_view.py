@@ -275,3 +275,14 @@ def test_datasets_are_found_by_their_kind() -> None:
         "emergence",
         "collapse_along",
     ]
+
+
+def test_cases_of_version_0_1_0_are_recognised_by_their_titles() -> None:
+    """Their datasets do not say whether something was changed."""
+    now, cases = emergence_view(changes()), changes()
+    for data in cases.values():
+        del data.attrs["changed"]
+    then = emergence_view(cases)
+    assert list(then.figures) == list(now.figures)
+    assert "counterfactuals" in then.figures
+    assert then.sentences == now.sentences

@@ -156,6 +156,16 @@ def test_the_view_of_learning(learning: dict[str, xarray.Dataset]) -> None:
     assert view.sentences[0].startswith("Of linear networks of 12 layers, ")
 
 
+def test_version_0_1_0_had_another_name_for_what_is_also_reported(learning: dict[str, xarray.Dataset]) -> None:
+    old = {name: part.copy() for name, part in learning.items()}
+    for part in old.values():
+        part.attrs["besides"] = part.attrs.pop("also_reported")
+    then, now = learning_view(old), learning_view(learning)
+    assert list(then.figures) == list(now.figures)
+    for name, picture in now.figures.items():
+        assert then.figures[name].figure.to_json() == picture.figure.to_json()
+
+
 def test_the_view_of_norms(norms: dict[str, xarray.Dataset]) -> None:
     view = norms_view(norms)
     check(view, "B.norms")

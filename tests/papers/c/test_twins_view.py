@@ -262,8 +262,8 @@ def test_the_view_of_twins() -> None:
     view = twins_view({f"twins-{RELU}": twins_data(), f"twins-{LINEAR}": linear})
     check(view)
     assert {name: picture.studies for name, picture in view.figures.items()} == {
-        f"twins-{RELU}-accuracies": ("C.accuracy",),
-        f"twins-{LINEAR}-accuracies": ("C.linear",),
+        "accuracy-accuracies": ("C.accuracy",),
+        "linear-accuracies": ("C.linear",),
         f"twins-{RELU}-curves": ("C.accuracy",),
         f"twins-{LINEAR}-curves": ("C.linear",),
     }
@@ -291,7 +291,7 @@ def test_cases_have_titles_of_their_own() -> None:
 def test_networks_on_their_own_are_in_the_table_alone() -> None:
     single = twins_data().isel(network=[1])
     view = twins_view({f"twins-{RELU}": twins_data(), "twins-mnist-8-connected-n2-0123abcd": single})
-    assert list(view.figures) == [f"twins-{RELU}-accuracies", f"twins-{RELU}-curves"]
+    assert list(view.figures) == ["accuracy-accuracies", f"twins-{RELU}-curves"]
     assert [row[1] for row in view.tables[0].rows] == [*NETWORKS, "ResNet"]
     assert len(view.tables) == 2
     assert len(twins_view({"twins-mnist-8-connected-n2-0123abcd": single}).figures) == 2
@@ -307,11 +307,33 @@ def test_cases_of_one_study_share_a_figure() -> None:
     view = twins_view({"dirac": dirac, **others})
     assert {name: picture.studies for name, picture in view.figures.items()} == {
         "dirac-accuracies": ("C.dirac",),
-        "one-accuracies": ("C.accuracy",),
+        "accuracy-accuracies": ("C.accuracy",),
         "dirac-curves": ("C.dirac",),
         "one-curves": ("C.accuracy",),
         "two-curves": ("C.accuracy",),
     }
+
+
+def test_cases_of_version_0_1_0_are_grouped_by_their_networks_and_options() -> None:
+    """Their datasets do not name the studies that they were made for."""
+    without_norms = "mnist-60-connected-nonorm-89ab0123"
+    dirac = twins_data().assign_coords(network=["DiracNet", "ResNet", "DiracNet, additive"])
+    dirac.attrs["models"] = json.dumps(dict.fromkeys(dirac["network"].values.tolist(), "a model"))
+    cases = {f"twins-{RELU}": twins_data(), "twins-mnist-60-connected-cdef4567": dirac}
+    cases |= {f"twins-{end}": twins_data() for end in (LINEAR, without_norms)}
+    for name, data in cases.items():
+        del data.attrs["study"]
+        data.attrs["title"] = name
+    view = twins_view(cases)
+    check(view)
+    charts = {name: picture for name, picture in view.figures.items() if name.endswith("-accuracies")}
+    assert list(charts) == [
+        "accuracy-accuracies",
+        "dirac-accuracies",
+        "linear-accuracies",
+        "histograms-accuracies",
+    ]
+    assert all(picture.studies == () for picture in charts.values())
 
 
 def test_a_network_that_always_diverges_is_said_to() -> None:
@@ -322,7 +344,7 @@ def test_a_network_that_always_diverges_is_said_to() -> None:
     check(view)
     assert list(view.tables[0].rows[2])[3:] == ["diverged", "-", "diverged", "-", "0.1", "0 of 2"]
     assert view.sentences[0].endswith("ResNeXt diverges.")
-    assert "diverged at every rate" in view.figures[f"twins-{RELU}-accuracies"].caption
+    assert "diverged at every rate" in view.figures["accuracy-accuracies"].caption
 
 
 def test_conditioning_and_generalisation() -> None:

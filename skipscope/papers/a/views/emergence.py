@@ -96,7 +96,7 @@ NC1 = (
 def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = _titled(datasets)
     names = dict(zip(cases, datasets, strict=True))
-    subjects = {title: data for title, data in cases.items() if not int(data.attrs.get("changed", 0))}
+    subjects = {title: data for title, data in cases.items() if not _changed(data)}
     changed = {title: data for title, data in cases.items() if title not in subjects}
     figures = {}
     for place, group in enumerate(_groups(subjects, CURVES_IN_FIGURE)):
@@ -152,6 +152,15 @@ def _titled(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]
         title if counts[title := str(data.attrs["title"])] == 1 else f"{title} ({name})": data
         for name, data in datasets.items()
     }
+
+
+def _changed(data: xarray.Dataset) -> bool:
+    """Whether something differs from the subject. Version 0.1.0 did not write that: there a case with nothing changed
+    is the one that is called by its type and data alone."""
+    if "changed" in data.attrs:
+        return bool(int(data.attrs["changed"]))
+    type_of_network = str(data.attrs["network"]).partition("-")[0]
+    return bool(data.attrs["title"] != f"{type_of_network} on {data.attrs['data']}")
 
 
 def _base(subjects: Mapping[str, xarray.Dataset], changed: Mapping[str, xarray.Dataset]) -> str:

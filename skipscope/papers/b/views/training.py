@@ -82,8 +82,8 @@ def learning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         tables.append(_rates("Linear networks", curves, excess=True))
         sentences += _best(curves)
     if relu:
-        fair = [part for part in relu if not part.attrs["also_reported"]]
-        others = [part for part in relu if part.attrs["n"] in (2, 3) and part.attrs["also_reported"]]
+        fair = [part for part in relu if not _also_reported(part)]
+        others = [part for part in relu if part.attrs["n"] in (2, 3) and _also_reported(part)]
         if fair:
             caption = _caption(RELU, fair)
             figures["learning-relu"] = Picture(
@@ -144,6 +144,11 @@ def _of_kind(datasets: Mapping[str, xarray.Dataset], kind: str) -> list[xarray.D
     return sorted(
         found, key=lambda data: (int(data.attrs.get("n", 0)), str(data.attrs.get("init", "")), data.attrs["depth"])
     )
+
+
+def _also_reported(part: xarray.Dataset) -> bool:
+    """Whether claims leave it out; version 0.1.0 called the attribute `besides`."""
+    return bool(part.attrs["also_reported"] if "also_reported" in part.attrs else part.attrs["besides"])
 
 
 def _curves(parts: Parts, name: Callable[[xarray.Dataset], str]) -> dict[str, list[xarray.Dataset]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -59,20 +60,23 @@ ABOUT_DRIFT = (
     "that DiracNets do worse than ResNets for it; it has no numbers."
 )
 
+# The name of a dataset, such as twins-mnist-60-connected-linear-0123abcd; the group holds the networks' options.
+NAME_OF_TWINS = re.compile(r".*?-\d+((?:-[a-z]+\d*)*)-[0-9a-f]{8}")
+
 
 def twins_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = by_title(datasets)
     names = dict(zip(cases, datasets, strict=True))
     shown = drawn(cases)
-    groups: dict[tuple[str, ...], dict[str, xarray.Dataset]] = {}
+    groups: dict[str, dict[str, xarray.Dataset]] = {}
     for title, data in shown.items():
-        groups.setdefault(made_by(data), {})[title] = data
+        groups.setdefault(_study_names(names[title], data), {})[title] = data
     figures = {}
     for studies, group in groups.items():
         lost = any(bool(at_best(data, "train").isnull().any()) for data in group.values())
         caption = ACCURACIES.format(lost=LOST if lost else "")
-        first = names[next(iter(group))]
-        figures[f"{first}-accuracies"] = Picture(caption, twin_accuracies(group), studies)
+        first = next(iter(group.values()))
+        figures[f"{studies}-accuracies"] = Picture(caption, twin_accuracies(group), made_by(first))
     for title, data in shown.items():
         words = {"title": sentence_case(title), "epochs": counted(int(data.attrs["epochs"]), "epoch")}
         caption = CURVES.format(batch=data.attrs["batch"], **words)
@@ -129,6 +133,20 @@ def by_title(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset
 def drawn(cases: Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
     """Those in which networks are compared; networks on their own have pictures where there is nothing else."""
     return {title: data for title, data in cases.items() if data.sizes["network"] > 1} or cases
+
+
+def _study_names(name: str, data: xarray.Dataset) -> str:
+    """Of the studies that a case was trained for, without the paper's letter: "accuracy" for C.accuracy.
+
+    Datasets of version 0.1.0 do not say it: there the networks tell, and the options in the dataset's name.
+    """
+    if studies := made_by(data):
+        return "-".join(study.partition(".")[2] for study in studies)
+    if any("DiracNet" in network for network in names_of(data, "network")):
+        return "dirac"
+    found = NAME_OF_TWINS.fullmatch(name)
+    options = found[1].split("-")[1:] if found else []
+    return "histograms" if "nonorm" in options else "linear" if "linear" in options else "accuracy"
 
 
 def sentence_case(title: str) -> str:
