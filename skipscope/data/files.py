@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from skipscope.constraints import Constrained, Expectation, at_least
 from skipscope.data.dataset import AS_THEY_ARE, Dataset, Images, Normalisation, Split
 from skipscope.errors import InputError
 
@@ -41,19 +43,21 @@ IMAGENETTE = {
 
 
 @dataclass(frozen=True)
-class Files(Split):
+class Files(Constrained, Split):
     """Images that are decoded when they are asked for, as colour, `size` x `size`."""
 
     root: Path
     names: tuple[str, ...]  # relative to the root, with slashes
     labels: Tensor
-    size: int = 224
+    size: Annotated[int, at_least(1)] = 224
     shorter_side: int = 256  # before the crop
     normalisation: Normalisation = AS_THEY_ARE
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.size <= self.shorter_side:
-            raise InputError(f"cannot crop images of {self.shorter_side} pixels (shorter side) to {self.size}")
+    def expectations(self) -> Iterator[Expectation]:
+        yield (
+            self.size <= self.shorter_side,
+            f"size: expected at most shorter_side={self.shorter_side}, got {self.size}",
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from skipscope.constraints import Constrained, Expectation, at_least
 from skipscope.errors import InputError
 from skipscope.measure.trajectories import State, stages_of
 from skipscope.module_hooks import Call, following
@@ -32,28 +33,26 @@ class Split(Protocol):
 
 
 @dataclass(frozen=True)
-class Batches:
+class Batches(Constrained):
     """Pairs (inputs, labels) that can be read twice; of each class at most the first `samples_per_class`."""
 
     data: Any
-    size: int
-    samples_per_class: int | None
+    batch: Annotated[int, at_least(1)]
+    samples_per_class: Annotated[int | None, at_least(1)]
 
-    def __post_init__(self) -> None:
-        if self.size < 1 or (self.samples_per_class is not None and self.samples_per_class < 1):
-            raise InputError(
-                f"expected batch and samples_per_class of at least 1, got {self.size} and {self.samples_per_class}"
-            )
+    def expectations(self) -> Iterator[Expectation]:
         if isinstance(self.data, Split) or self._is_pair:
             return
-        if hasattr(self.data, "train") and hasattr(self.data, "test"):
-            raise InputError("data: expected one part of a data set, got both; pass its .train or its .test")
-        if isinstance(self.data, Tensor) or not isinstance(self.data, Iterable):
-            raise InputError(f"data: expected (x, labels), a split or batches, got {type(self.data).__name__}")
-        if iter(self.data) is self.data:
-            raise InputError(
-                f"data is a {type(self.data).__name__}, which can be read only once; give a list or a data loader"
-            )
+        both, kind = hasattr(self.data, "train") and hasattr(self.data, "test"), type(self.data).__name__
+        yield not both, "data: expected one part of a data set, got both; pass its .train or its .test"
+        yield (
+            isinstance(self.data, Iterable) and not isinstance(self.data, Tensor),
+            f"data: expected (x, labels), a split or batches, got {kind}",
+        )
+        yield (
+            iter(self.data) is not self.data,
+            f"data is a {kind}, which can be read only once; give a list or a data loader",
+        )
 
     @property
     def _is_pair(self) -> bool:
@@ -71,11 +70,11 @@ class Batches:
     def _whole(self) -> Iterator[tuple[Any, Tensor]]:
         if isinstance(self.data, Split):
             labels = _checked_labels(self.data.labels)
-            for chosen in torch.arange(len(labels), device=labels.device).split(self.size):
+            for chosen in torch.arange(len(labels), device=labels.device).split(self.batch):
                 yield self.data.images(chosen), labels[chosen]
         elif self._is_pair:
             x, labels = self.data[0], _checked_labels(self.data[1])
-            for chosen in torch.arange(len(labels), device="cpu").split(self.size):
+            for chosen in torch.arange(len(labels), device="cpu").split(self.batch):
                 yield _taken(x, len(labels), chosen), labels[chosen.to(labels.device)]
         else:
             for number, pair in enumerate(self.data):

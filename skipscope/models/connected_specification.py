@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from skipscope.errors import InputError
+from skipscope.constraints import Expectation, at_least
 from skipscope.models.specification import BlockSpec
 
 
@@ -12,19 +14,22 @@ from skipscope.models.specification import BlockSpec
 class ConnectedSpec(BlockSpec):
     """Everything about a fully connected network except its weights. depth: 2 n + 2."""
 
-    network = "ConnectedNet"
+    named = "ConnectedNet"
 
     depth: int = 20
-    width: int = 64
+    width: Annotated[int, at_least(1)] = 64
     input_shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least_one("width", self.width)
-        if len(self.input_shape) != 3 or min(self.input_shape) < 1:
-            raise InputError(f"ConnectedNet: expected images of channels, height, width, got {self.input_shape}")
-        if self.depth < 4 or self.depth % 2:
-            raise InputError(f"ConnectedNet: expected a depth of 2 n + 2, such as 20 or 60, got {self.depth}")
+    def expectations(self) -> Iterator[Expectation]:
+        yield from super().expectations()
+        yield (
+            len(self.input_shape) == 3 and min(self.input_shape) >= 1,
+            f"expected images of channels, height, width, got {self.input_shape}",
+        )
+        yield (
+            self.depth >= 4 and self.depth % 2 == 0,
+            f"expected a depth of 2 n + 2, such as 20 or 60, got {self.depth}",
+        )
 
     @property
     def blocks(self) -> int:

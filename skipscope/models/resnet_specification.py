@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from skipscope.constraints import Expectation, at_least, below, one_of
 from skipscope.errors import InputError
 from skipscope.models.specification import SHORTCUTS, BlockSpec
 
 LAYERS = {"basic": 2, "bottleneck": 3}  # with weights, on the branch of a block
 STAGES = 3
-LARGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks of the stages, by depth
+LARGE_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks of the stages, by depth
 
 
 @dataclass(frozen=True)
@@ -26,55 +28,51 @@ class ResNetSpec(BlockSpec):
     large: the form for large images, of four stages of bottlenecks.
     """
 
-    network = "ResNet"
+    named = "ResNet"
 
     depth: int = 20
     channels: Sequence[int] = (16, 32, 64)
-    block: str = "basic"
-    shortcut: str = "pad"
-    input_channels: int = 3
-    stochastic_depth: float = 0.0
-    shortcut_depth: int = 2
+    block: Annotated[str, one_of(*LAYERS)] = "basic"
+    shortcut: Annotated[str, one_of(*SHORTCUTS)] = "pad"
+    input_channels: Annotated[int, at_least(1)] = 3
+    stochastic_depth: Annotated[float, at_least(0), below(1)] = 0.0
+    shortcut_depth: Annotated[int, at_least(1)] = 2
     large: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.one_of("block", self.block, LAYERS)
-        self.one_of("shortcut", self.shortcut, SHORTCUTS)
-        self.at_least_one("input_channels", self.input_channels)
-        self._check_stages()
-        if not 0 <= self.stochastic_depth < 1:
-            raise InputError(f"ResNet: expected stochastic_depth from 0 to below 1, got {self.stochastic_depth}")
-        if self.stochastic_depth and not self.skips:
-            raise InputError("ResNet: stochastic_depth expected skips=True; without a skip nothing is left of a block")
-        if self.shortcut_depth != 2 and (self.block != "basic" or not self.preactivation or self.cardinality > 1):
-            raise InputError(
-                f"ResNet: shortcut_depth={self.shortcut_depth} expected basic pre-activation blocks with one path; "
-                "give preactivation=True"
-            )
-        if self.parametrisation is not None and self.block != "basic":
-            raise InputError(f"ResNet: parametrisation={self.parametrisation!r} expected basic blocks")
-
-    def _check_stages(self) -> None:
+    def expectations(self) -> Iterator[Expectation]:
+        yield from super().expectations()
         channels, stages = list(self.channels), 4 if self.large else STAGES
-        if len(channels) != stages or channels != sorted(channels) or channels[0] < 1:
-            number = "four" if self.large else "three"
-            raise InputError(
-                f"ResNet: expected the channels of {number} stages, none below the last, got {self.channels}"
-            )
-        if self.large and (self.block != "bottleneck" or self.depth not in LARGE):
-            raise InputError(
-                f"ResNet: expected a network for large images to have bottleneck blocks and a depth of "
-                f"{', '.join(map(str, LARGE))}, got {self.block} blocks and {self.depth}"
-            )
+        yield (
+            len(channels) == stages and channels == sorted(channels) and channels[0] >= 1,
+            f"expected the channels of {stages} stages, none fewer than those of the stage before, got {self.channels}",
+        )
+        yield (
+            not self.large or (self.block == "bottleneck" and self.depth in LARGE_BLOCKS),
+            "expected a network for large images to have bottleneck blocks and a depth of "
+            f"{', '.join(map(str, LARGE_BLOCKS))}, got {self.block} blocks and {self.depth}",
+        )
         if not self.large:
-            blocks_per_stage(self.depth, self.block, self.shortcut_depth)
+            blocks_per_stage(self.depth, self.block, self.shortcut_depth)  # refuses a wrong depth
+        yield (
+            not self.stochastic_depth or self.skips,
+            "stochastic_depth expected skips=True; without a skip nothing is left of a block",
+        )
+        any_length = self.block == "basic" and self.preactivation and self.cardinality == 1
+        yield (
+            self.shortcut_depth == 2 or any_length,
+            f"shortcut_depth={self.shortcut_depth} expected basic pre-activation blocks with one path; give "
+            "preactivation=True",
+        )
+        yield (
+            self.parametrisation is None or self.block == "basic",
+            f"parametrisation={self.parametrisation!r} expected basic blocks",
+        )
 
     @property
     def blocks(self) -> tuple[int, ...]:
         """How many, by stage."""
         if self.large:
-            return LARGE[self.depth]
+            return LARGE_BLOCKS[self.depth]
         return (blocks_per_stage(self.depth, self.block, self.shortcut_depth),) * STAGES
 
     @property
@@ -86,9 +84,9 @@ class ResNetSpec(BlockSpec):
 
 
 def blocks_per_stage(depth: int, block: str = "basic", shortcut_depth: int = 2) -> int:
-    """How many blocks a stage of a network of `depth` layers has: the stem and the classifier are two of them."""
-    if shortcut_depth < 1:
-        raise InputError(f"ResNet: expected shortcut_depth of at least 1, got {shortcut_depth}")
+    """How many blocks a stage of a network of `depth` layers has: the stem and the classifier are two of them.
+
+    A depth that no whole number of blocks gives is refused."""
     layers = STAGES * (shortcut_depth if block == "basic" else LAYERS[block])
     count, left = divmod(depth - 2, layers)
     if count < 1 or left:

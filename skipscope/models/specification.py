@@ -6,11 +6,11 @@ wrong ones, before it loads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
-from skipscope.errors import InputError
+from skipscope.constraints import Constrained, Expectation, above, at_least, finite, one_of
 
 ACTIVATIONS = ("relu", "linear")
 SHORTCUTS = ("pad", "projection")
@@ -19,7 +19,7 @@ INITIAL = ("he", "xavier", "orthogonal", "small")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockSpec:
+class BlockSpec(Constrained):
     """skips: False for the plain twin. cardinality: the number of paths (ResNeXt), each `group_width` wide.
 
     scale: of every branch, before it is added to its shortcut. initial: what the weights of all layers but the
@@ -28,52 +28,31 @@ class BlockSpec:
     carry an identity in their weights, in place of skips.
     """
 
-    network: ClassVar[str]  # the class that is built; errors begin with it
-
     preactivation: bool = False
     skips: bool = True
-    cardinality: int = 1
-    group_width: int | None = None
+    cardinality: Annotated[int, at_least(1)] = 1
+    group_width: Annotated[int | None, at_least(1)] = None
     batch_norm: bool = True
-    activation: str = "relu"  # "linear" for none
-    classes: int = 10
-    scale: float = 1.0
-    initial: str = "he"
+    activation: Annotated[str, one_of(*ACTIVATIONS)] = "relu"  # "linear" for none
+    classes: Annotated[int, at_least(1)] = 10
+    scale: Annotated[float, above(0), finite] = 1.0
+    initial: Annotated[str, one_of(*INITIAL)] = "he"
     zero: bool = False
-    parametrisation: str | None = None
+    parametrisation: Annotated[str | None, one_of(*PARAMETRISATIONS)] = None
 
-    def __post_init__(self) -> None:
-        self.one_of("activation", self.activation, ACTIVATIONS)
-        self.one_of("initial", self.initial, INITIAL)
-        self.at_least_one("classes", self.classes)
-        self.at_least_one("cardinality", self.cardinality)
-        if self.group_width is not None:
-            self.at_least_one("group_width", self.group_width)
-            if self.cardinality == 1:
-                raise InputError(
-                    f"{self.network}: group_width={self.group_width} expected a cardinality above 1; give both or none"
-                )
-        if not 0 < self.scale < float("inf"):
-            raise InputError(f"{self.network}: expected a scale above 0, got {self.scale}")
-        if not self.skips:
-            for name, given in (("scale", self.scale != 1), ("zero", self.zero)):
-                if given:
-                    raise InputError(
-                        f"{self.network}: {name}={getattr(self, name)} expected skips=True; a block without a skip is "
-                        "its branch alone"
-                    )
-        if self.parametrisation is not None:
-            self.one_of("parametrisation", self.parametrisation, PARAMETRISATIONS)
-            if self.skips or self.preactivation or self.cardinality > 1:
-                raise InputError(
-                    f"{self.network}: parametrisation={self.parametrisation!r} expected skips=False, "
-                    "preactivation=False and one path; it stands in place of a skip"
-                )
-
-    def one_of(self, name: str, value: str, known: Iterable[str]) -> None:
-        if value not in known:
-            raise InputError(f"{self.network}: expected {name} to be one of {', '.join(known)}, got {value!r}")
-
-    def at_least_one(self, name: str, value: int) -> None:
-        if value < 1:
-            raise InputError(f"{self.network}: expected {name} of at least 1, got {value}")
+    def expectations(self) -> Iterator[Expectation]:
+        yield (
+            self.group_width is None or self.cardinality > 1,
+            f"group_width={self.group_width} expected a cardinality above 1; give both or none",
+        )
+        for name, given in (("scale", self.scale != 1), ("zero", self.zero)):
+            yield (
+                self.skips or not given,
+                f"{name}={getattr(self, name)} expected skips=True; a block without a skip is its branch alone",
+            )
+        without_skip = not (self.skips or self.preactivation or self.cardinality > 1)
+        yield (
+            self.parametrisation is None or without_skip,
+            f"parametrisation={self.parametrisation!r} expected skips=False, preactivation=False and one path; it "
+            "stands in place of a skip",
+        )

@@ -131,6 +131,15 @@ def test_folders_that_differ_are_named(tmp_path: Path) -> None:
         load(f"folder:{root}")
 
 
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(0, "size: expected at least 1, got 0"), (300, "size: expected at most shorter_side=256, got 300")],
+)
+def test_images_cannot_be_cropped_to_any_size(tmp_path: Path, size: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Files(tmp_path, (), numbers(), size)
+
+
 def test_an_empty_class_is_named(tmp_path: Path) -> None:
     root = write_folder(tmp_path)
     for split in ("train", "val"):

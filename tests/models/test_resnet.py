@@ -367,5 +367,5 @@ def test_blocks_of_a_fixed_length_refuse_another_shortcut_depth() -> None:
         ResNet(20, shortcut_depth=3)
     with pytest.raises(InputError, match=r"expected a depth of 12 n \+ 2"):
         ResNet(20, preactivation=True, shortcut_depth=4)
-    with pytest.raises(InputError, match="shortcut_depth of at least 1"):
+    with pytest.raises(InputError, match="ResNet: shortcut_depth: expected at least 1, got 0"):
         ResNet(20, preactivation=True, shortcut_depth=0)
