@@ -105,7 +105,10 @@ def singular_values(A: Operator, *, tol: float = 1e-6, route: Route = "auto") ->
     check_fits(A)
     known = A.known_spectrum()
     if route == "law" and (known is None or not known.binary.all()):
-        raise InputError(f"route='law': {A.name} is not a unit with an identity skip and a tail that passes 0 or 1")
+        raise InputError(
+            f"route='law': too little is known beforehand of the spectrum of {A.name}; "
+            "choose route='auto', 'gram' or 'svd'"
+        )
     assembly = A.double().eps
     found = [_of_sample(A, known, sample, tol, route, assembly) for sample in range(A.shape[0])]
     ones = known.ones_at_least if known is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")

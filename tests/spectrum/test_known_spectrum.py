@@ -76,5 +76,5 @@ def test_what_is_wrong_with_the_knowledge_is_in_the_bound_and_not_believed() -> 
 def test_an_operator_that_knows_nothing_has_no_such_route() -> None:
     A = ss.Dense(one_column().dense())
     assert A.known_spectrum() is None
-    with pytest.raises(ss.InputError, match="route='law'"):
+    with pytest.raises(ss.InputError, match="route='law': too little is known beforehand of the spectrum of "):
         ss.singular_values(A, route="law")
