@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from skipscope.trace import Point, Segment, Span, Stage, Trunk, Unit, trace
     from skipscope.trace.surgery import noisy_weights, with_scaled_skip, with_weights
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "SVD",

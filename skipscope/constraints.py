@@ -1,13 +1,15 @@
 """Settings that check themselves: each field declares what it may be, and a wrong value is refused when it is made.
 
-@dataclass(frozen=True)
-class Training(Constrained):
-    epochs: Annotated[int, at_least(1)] = 10
-    rates: Annotated[tuple[float, ...], not_empty, each(above(0))] = (0.1,)
-    clip: Annotated[float | None, above(0)] = None  # None is left alone where the type has it
+For example:
 
-    def expectations(self) -> Iterator[Expectation]:  # what one field alone cannot tell
-        yield self.last >= self.first, f"last: expected at least first = {self.first}, got {self.last}"
+    @dataclass(frozen=True)
+    class Training(Constrained):
+        epochs: Annotated[int, at_least(1)] = 10
+        rates: Annotated[tuple[float, ...], not_empty, each(above(0))] = (0.1,)
+        clip: Annotated[float | None, above(0)] = None  # None is left alone where the type has it
+
+        def expectations(self) -> Iterator[Expectation]:  # what one field alone cannot tell
+            yield self.last >= self.first, f"last: expected at least first = {self.first}, got {self.last}"
 """
 
 from __future__ import annotations
@@ -95,10 +97,12 @@ class Constrained:
     def __post_init__(self) -> None:
         kind: Any = type(self)
         begin = f"{self.named}: " if self.named else ""
-        for name, constraints in _declared(kind).items():
+        for name, (constraints, optional) in _declared(kind).items():
             value = getattr(self, name)
+            if value is None and optional:
+                continue
             for constraint in constraints:
-                if value is not None and not constraint.holds(value):
+                if not _holds(constraint, value):
                     raise InputError(f"{begin}{name}: expected {constraint.words}, got {_shown(value)}")
         for met, message in self.expectations():
             if not met:
@@ -110,10 +114,24 @@ class Constrained:
 
 
 @cache
-def _declared(kind: type) -> dict[str, tuple[Constraint, ...]]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    found = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    return {name: tuple(extra for extra in extras if isinstance(extra, Constraint)) for name, extras in found.items()}
+def _declared(kind: type) -> dict[str, tuple[tuple[Constraint, ...], bool]]:
+    """Of each field that has some: its constraints, and whether it may be None."""
+    found = {}
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        extras = getattr(hint, "__metadata__", ())
+        constraints = tuple(extra for extra in extras if isinstance(extra, Constraint))
+        if constraints:
+            found[name] = constraints, type(None) in typing.get_args(typing.get_args(hint)[0])
+        elif any(hasattr(part, "__metadata__") for part in typing.get_args(hint)):
+            raise TypeError(f"{kind.__name__}.{name}: Annotated goes around the whole type, None included")
+    return found
+
+
+def _holds(constraint: Constraint, value: Any) -> bool:
+    try:
+        return constraint.holds(value)
+    except TypeError:  # None, or a text, in place of a number; a number in place of a sequence
+        return False
 
 
 def _shown(value: Any) -> str:

@@ -13,14 +13,14 @@ from skipscope.registration import figures
 from skipscope.report.figures import *  # noqa: F403
 from skipscope.report.figures import __all__ as _core
 
-_CORE = tuple(_core)
+_CORE = frozenset(_core)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    if name.startswith("_") or name not in figures():
+    if name.startswith("_") or name not in figures(_CORE):
         raise AttributeError(f"there is no figure '{name}'; there are {', '.join(__dir__())}")
-    return figures()[name]
+    return figures(_CORE)[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*_CORE, *figures()})
+    return sorted({*_CORE, *figures(_CORE)})

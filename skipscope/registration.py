@@ -7,20 +7,21 @@ Ours are listed in `skipscope/papers/__init__.py`. Another package adds its own 
     [project.entry-points."skipscope.papers"]
     anything = "their_package:PAPER"
 
-A `Paper` names what it brings and imports none of it: every part is a function that is called on first use.
+A `Paper` names what it brings and imports none of it: every part is a function that is called on first use. A guest
+that cannot be used, or a part of it, is left out with a warning that names it: what the core does goes on without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from skipscope.errors import SkipscopeError
 
 if TYPE_CHECKING:
     from skipscope.models.families import NetworkNames
@@ -47,58 +48,90 @@ class Paper:
     figures: Callable[[], Mapping[str, Callable[..., Any]]] = _nothing  # by name: ss.plot.NAME
     measures: Callable[[], Mapping[str, Callable[..., Any]]] = _nothing  # by name
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[A-Z]", self.letter):
+            raise ValueError(f"{self.package}: the letter of a paper is one capital letter, not {self.letter!r}")
+
 
 def on_first_use(module: str, name: str) -> Callable[[], Any]:
     """A part of a paper: what a module has under a name. The module is imported when the function is called."""
-    return lambda: getattr(import_module(module), name)
+    return partial(_imported, module, name)
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
+
+
+def ours_are_installed() -> bool:
+    """Not so where a folder of that name was left without its modules."""
+    spec = find_spec(OURS)
+    return spec is not None and spec.origin is not None
 
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """Ours, where they are installed, then those of other packages; two papers with one letter are an error."""
-    found: list[Paper] = list(import_module(OURS).PAPERS) if find_spec(OURS) else []
+    """Ours, where they are installed, then those of other packages."""
+    found: list[Paper] = list(import_module(OURS).PAPERS) if ours_are_installed() else []
     for entry in entry_points(group=GROUP):
-        paper = entry.load()
+        named = f"the paper of the entry point {entry.name} = {entry.value}"
+        try:
+            paper = entry.load()
+        except Exception as error:  # whatever a foreign module raises
+            _leave_out(named, f"{type(error).__name__}: {error}")
+            continue
+        other = next((one for one in found if isinstance(paper, Paper) and one.letter == paper.letter), None)
         if not isinstance(paper, Paper):
-            raise SkipscopeError(
-                f"the entry point {entry.name} = {entry.value} of the group {GROUP}: expected a skipscope Paper, "
-                f"got {type(paper).__name__}; correct or uninstall the package that has it"
-            )
-        found.append(paper)
-    letters = [paper.letter for paper in found]
-    for paper in found:
-        if letters.count(paper.letter) > 1:
-            packages = ", ".join(other.package for other in found if other.letter == paper.letter)
-            raise SkipscopeError(f"several papers have the letter {paper.letter}: {packages}; uninstall all but one")
+            _leave_out(named, f"expected a skipscope Paper, got {type(paper).__name__}")
+        elif other is not None:
+            _leave_out(named, f"{other.package} has the letter {paper.letter} already")
+        else:
+            found.append(paper)
     return tuple(found)
 
 
 @cache
 def networks() -> tuple[NetworkNames, ...]:
-    return tuple(names for paper in papers() for names in paper.networks())
+    return tuple(names for paper in papers() for names in _part(paper, "networks", ()))
 
 
 @cache
-def views() -> Mapping[str, ViewOfMeasure]:
-    return _together("view", {paper.letter: paper.views() for paper in papers()})
+def views(taken: Collection[str] = frozenset()) -> Mapping[str, ViewOfMeasure]:
+    """taken: measures that the core has views for; so with the others."""
+    return _together("views", taken)
 
 
 @cache
-def figures() -> Mapping[str, Callable[..., Any]]:
-    return _together("figure", {paper.letter: paper.figures() for paper in papers()})
+def figures(taken: Collection[str] = frozenset()) -> Mapping[str, Callable[..., Any]]:
+    return _together("figures", taken)
 
 
 @cache
 def measures() -> Mapping[str, Callable[..., Any]]:
-    return _together("measure", {paper.letter: paper.measures() for paper in papers()})
+    """What papers measure beside the core, by name: `measures()["sensitivity"](model, x)`."""
+    return _together("measures", ())
 
 
-def _together(kind: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of all papers; a name that two of them use is an error."""
+def _together(kind: str, taken: Collection[str]) -> dict[str, Any]:
+    """A part of all papers; a name that is taken already is left out."""
     found: dict[str, Any] = {}
-    for letter, part in parts.items():
-        for name, value in part.items():
-            if name in found:
-                raise SkipscopeError(f"paper {letter} has the {kind} '{name}', which another paper has as well")
-            found[name] = value
+    for paper in papers():
+        for name, value in _part(paper, kind, {}).items():
+            if name in found or name in taken:
+                _leave_out(f"'{name}' among the {kind} of paper {paper.letter}", "the name is taken already")
+            else:
+                found[name] = value
     return found
+
+
+def _part(paper: Paper, kind: str, nothing: Any) -> Any:
+    try:
+        return getattr(paper, kind)()
+    except Exception as error:  # of a guest; what the core has is worth having without it
+        _leave_out(f"the {kind} of paper {paper.letter} ({paper.package})", f"{type(error).__name__}: {error}")
+        return nothing
+
+
+def _leave_out(what: str, why: str) -> None:
+    warnings.warn(
+        f"{what}: left out ({why}); correct or uninstall the package that has it", RuntimeWarning, stacklevel=3
+    )

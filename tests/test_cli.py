@@ -178,7 +178,7 @@ WRONG_TRAINING: dict[str, tuple[list[str], str]] = {
     "data": (["resnet8-digits", "--data", "mnits"], "mnist"),
     "channels": (["resnet8-cifar"], "take resnet8-digits"),
     "batch": (["resnet8-digits", "--batch", "100000"], "take fewer"),
-    "schedule": (["resnet8-digits", "--schedule", "linear"], "schedule: expected one of cosine, step, constant, got 'linear'"),
+    "schedule": (["resnet8-digits", "--schedule", "linear"], "expected one of cosine, step, constant, got 'linear'"),
     "milestones": (["resnet8-digits", "--milestones", "a,b"], "such as 80,120"),
 }
 

@@ -109,5 +109,20 @@ def test_messages_begin_with_the_name_of_the_class_where_it_has_one(changes: dic
         Named(**changes)
 
 
+@pytest.mark.parametrize("changes", [{"count": None}, {"rates": None}, {"rates": 3}, {"count": "many"}])
+def test_none_and_other_types_are_refused_where_the_type_has_them_not(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="expected"):
+        Longer(**changes)
+
+
+def test_an_annotation_inside_a_union_is_a_slip() -> None:
+    @dataclass(frozen=True)
+    class Slip(Constrained):
+        clip: Annotated[float, above(0)] | None = None
+
+    with pytest.raises(TypeError, match="clip: Annotated goes around the whole type"):
+        Slip()
+
+
 def test_none_is_left_alone_and_fields_without_constraints_may_be_anything() -> None:
     assert Longer(clip=None, plain=-7).plain == -7

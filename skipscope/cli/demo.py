@@ -28,10 +28,17 @@ def demo(
     with talk.loading():
         import torch  # noqa: F401  # here, where it is seen to take its time
 
+        from skipscope.demo import ReportError
         from skipscope.demo import demo as run_demo
 
     say_where("cpu")
     with stopped_by_hand(f"interrupted; what was finished is in {out}"), talk.step("demo, about a minute"):
-        result = run_demo(out, seed=seed, announce=talk.progress)
+        failure = None
+        try:
+            result = run_demo(out, seed=seed, announce=talk.progress)
+        except ReportError as error:  # what was measured is worth printing
+            failure, result = error, error.result
     talk.result(document(result.to_dict()) if as_json else str(result))
+    if failure is not None:
+        raise failure
     talk.say(f"wrote {result.folder / 'report.html'}")

@@ -27,6 +27,7 @@ from skipscope.cli.options import (
     names_in,
     source_of,
 )
+from skipscope.cli.reporting import report_written
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.errors import InputError
 from skipscope.inspection.duration import seconds_in
@@ -83,7 +84,6 @@ def inspect(
         from skipscope.inspection.inspecting import require_units, steps
         from skipscope.inspection.result import WHAT, leave_out, load
         from skipscope.models.recipe import BATCH_SIZE
-        from skipscope.report import write_report
         from skipscope.runs import RunFolder
         from skipscope.trace import trace
 
@@ -113,16 +113,18 @@ def inspect(
             run,
             dict(steps(trunk, source.batch, seconds, seed=seed, announce=talk.progress, keep=run.write_dataset)),
         )
-    with talk.step("writing the report"):
+    with talk.step("reading the results"):
         result = load(run.path)
-        report = write_report(run.path)
-    if as_json:
-        # Without the singular values themselves, which are in data/spectra.nc.
-        numbers = {name: data.drop_dims("index", errors="ignore").to_dict() for name, data in result.datasets.items()}
-        talk.result(document({"notes": result.notes, "folder": str(run.path), "run": run.record, "measured": numbers}))
-    else:
-        talk.result(in_commands(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}"))
-    talk.say(f"wrote {report}")
+    with report_written(run.path):
+        if as_json:
+            # Without the singular values themselves, which are in data/spectra.nc.
+            measured = {name: data.drop_dims("index", errors="ignore") for name, data in result.datasets.items()}
+            numbers = {name: data.to_dict() for name, data in measured.items()}
+            talk.result(
+                document({"notes": result.notes, "folder": str(run.path), "run": run.record, "measured": numbers})
+            )
+        else:
+            talk.result(in_commands(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}"))
 
 
 def _inputs(

@@ -27,8 +27,9 @@ def in_options(message: str, options: Iterable[str]) -> str:
     for option in options:
         if option in PHRASES:
             message = message.replace(*PHRASES[option])
+        # Not inside a path, such as runs/seed=1.
         name = option.removeprefix("--").replace("-", "_")
-        message = re.sub(rf"\b{name}=(?:True\b|'([^']*)'|([^\s;,:]*))", partial(_written, option), message)
+        message = re.sub(rf"(?<![\w/.\-]){name}=(?:True\b|'([^']*)'|([^\s;,:]*))", partial(_written, option), message)
     return in_commands(message)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 import typer
 
 from skipscope.cli.talk import command
 from skipscope.errors import InputError
-from skipscope.registration import OURS
+from skipscope.registration import OURS, ours_are_installed
 
 
 def study_command() -> typer.Typer:
-    if find_spec(OURS):
+    if ours_are_installed():
         return import_module(f"{OURS}.kit.command").study
     app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
     app.callback()(_no_papers)  # runs before a command of it, whatever that is given

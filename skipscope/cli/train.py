@@ -11,6 +11,7 @@ import typer
 from skipscope.cli.beforehand import require_data, require_device, require_run_folder
 from skipscope.cli.completion import complete_network, one_of
 from skipscope.cli.options import Device, Json, Normalise, document, folder_name, say_where
+from skipscope.cli.reporting import report_written
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.data.specs import AUGMENTATIONS, NAMES
 from skipscope.errors import InputError
@@ -83,7 +84,6 @@ def train(
     with talk.loading():
         from skipscope.data import load
         from skipscope.numerics import usable_device
-        from skipscope.report import write_report
         from skipscope.runs import RunFolder
         from skipscope.training.networks import Network, help_training, train_into
         from skipscope.training.processes import launched
@@ -113,8 +113,6 @@ def train(
         ) as run,
     ):
         result = train_into(network, run, lambda done, total: talk.progress(f"training {model}", done, total))
-    with talk.step("writing the report"):
-        report = write_report(run.path)
     summary = {
         "folder": str(run.path),
         "network": model,
@@ -124,16 +122,16 @@ def train(
         "seconds": sum(result.history.seconds),
         "weights": str(run.path / result.file),
     }
-    if as_json:
-        talk.result(document({**summary, "history": result.history.to_dict()}))
-    else:
-        talk.result(
-            f"{model} on {found.name}: {result.history.status}, {result.test_accuracy:.2%} of the test images right, "
-            f"{summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
-        )
-    for note in run.record.get("notes", []):
-        talk.say(f"note: {note}")
-    talk.say(f"wrote {report}")
+    with report_written(run.path):
+        if as_json:
+            talk.result(document({**summary, "history": result.history.to_dict()}))
+        else:
+            talk.result(
+                f"{model} on {found.name}: {result.history.status}, {result.test_accuracy:.2%} of the test images "
+                f"right, {summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
+            )
+        for note in run.record.get("notes", []):
+            talk.say(f"note: {note}")
 
 
 def _require_room(model: str, device: str) -> None:

@@ -221,6 +221,8 @@ def beginnings() -> list[str]:
 def _family(name: str) -> NetworkNames | None:
     """The paper's family that a name belongs to; none for our own. A wrong number, as in type9, does not matter."""
     first = name.split("-")[0].rstrip("0123456789")
+    if first in FAMILIES:
+        return None
     for family in networks():
         if first in {beginning.rstrip("0123456789") for beginning in family.beginnings}:
             return family

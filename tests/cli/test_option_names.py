@@ -36,6 +36,11 @@ def test_parameters_become_options(message: str, said: str) -> None:
     assert in_options(message, options_of(inspect)) == said
 
 
+def test_paths_stay_as_they_are() -> None:
+    message = "no weights file /tmp/seed=1/none.pt; seed=3 is another"
+    assert in_options(message, ["--seed"]) == "no weights file /tmp/seed=1/none.pt; --seed 3 is another"
+
+
 def test_only_options_of_the_command_are_named() -> None:
     assert in_options("calibrate=True or resume=True", options_of(units)) == "calibrate=True or resume=True"
     assert in_options("a run (former='resume' goes on with it)", options_of(train)).endswith(

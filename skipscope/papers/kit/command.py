@@ -151,11 +151,12 @@ def run(
     with talk.loading():
         from skipscope.numerics import usable_device
         from skipscope.papers.kit.catalogue import find
-        from skipscope.papers.kit.running import run_studies, settings_of, what_is_run
+        from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, what_is_run
         from skipscope.report import write_report
 
     usable_device(device)
     studies = find(id)
+    settings = by_new_names(studies, settings, talk.say)
     settings_of(studies, preset, settings)  # found out before anything is said
     named = id.upper() if len(id) == 1 else ",".join(found.id for found in studies)
     folder = out or Path("runs") / f"{named}-{preset}"

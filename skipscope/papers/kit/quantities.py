@@ -12,7 +12,7 @@ imports the study.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skipscope.papers.kit.criteria import Criterion
@@ -49,6 +49,13 @@ class Quantity:
 
     def __str__(self) -> str:
         return self.name
+
+    def __copy__(self) -> Quantity:
+        """Itself: a copy would be another quantity."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Quantity:
+        return self
 
 
 def _criterion(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from skipscope.renamed import renamed_parameters
 from skipscope.runs import RunFolder
 from skipscope.runs.decisions import Decision
 from skipscope.training.processes import launched
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ def run_studies(
     if launched()[1] > 1:
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
     studies = find(name)
+    _require_names_apart(studies)
     settings = settings_of(studies, preset, changes or {})
     parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}
     folder = RunFolder(
@@ -76,6 +80,14 @@ def run_studies(
     return Outcome(run.path, run.record, decisions)
 
 
+def _require_names_apart(studies: tuple[Study, ...]) -> None:
+    """Datasets are named after their study without the paper's letter, so that two of one name would share them."""
+    for study in studies:
+        others = [other.id for other in studies if other.name == study.name and other is not study]
+        if others:
+            raise InputError(f"{study.id} and {others[0]} have the same name; run them into folders of their own")
+
+
 def what_is_run(name: str, studies: tuple[Study, ...]) -> str:
     """As the record of the run has it."""
     return f"study {name.upper() if len(name) == 1 else ', '.join(study.id for study in studies)}"
@@ -83,14 +95,33 @@ def what_is_run(name: str, studies: tuple[Study, ...]) -> str:
 
 def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, str]) -> dict[str, Any]:
     """Of every study; a key that none of them has is an error. `law.images` is meant for the study law alone."""
-    for study in studies:
-        changes = study.new_keys(changes)
+    changes = by_new_names(studies, changes)
     known = sorted({key for study in studies for key in study.keys})
     one_study = {f"{study.name}.{key}" for study in studies for key in study.keys}
     unknown = [key for key in changes if key not in one_study.union(known)]
     if unknown:
         raise InputError(f"no setting '{unknown[0]}' in {', '.join(s.id for s in studies)}; known: {', '.join(known)}")
     return {study.id: study.settings(preset, changes) for study in studies}
+
+
+def by_new_names(studies: tuple[Study, ...], changes: Mapping[str, str], say: Say | None = None) -> dict[str, str]:
+    """Changes of settings with old names replaced. say: what to do with the sentence on each; a warning by default."""
+    say = say or (lambda sentence: warnings.warn(sentence, FutureWarning, stacklevel=3))
+    found = {}
+    for key, text in changes.items():
+        before, _, last = key.rpartition(".")
+        meant = [study for study in studies if before in ("", study.name)]
+        renamed = [study for study in meant if last in study.old_names]
+        for study in renamed:
+            new = study.old_names[last]
+            sentence = f"the setting {last} of {study.id} is now {new}"
+            if {new, f"{study.name}.{new}"} & changes.keys():
+                raise InputError(f"{sentence}, and both are given; give {new} alone")
+            say(f"{sentence}; the old name works until the next release")
+            found[f"{study.name}.{new}"] = text
+        if not renamed or any(last in study.keys for study in meant):
+            found[key] = text
+    return found
 
 
 def together(first: Mapping[Quantity, Any], second: Mapping[Quantity, Any]) -> dict[Quantity, Any]:

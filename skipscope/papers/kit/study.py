@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -74,7 +73,7 @@ class Study:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The settings that --set can change, with their types."""
+        """The settings that can be changed, with their types."""
         hints = typing.get_type_hints(self._kind)
         return {field.name: hints[field.name] for field in dataclasses.fields(self._kind)}
 
@@ -83,17 +82,10 @@ class Study:
         """The dataclass of its settings."""
         return type(next(iter(self.presets.values())))
 
-    def new_keys(self, changes: Mapping[str, str]) -> dict[str, str]:
-        """Changes of settings with old names replaced, which a dataclass of settings may list in OLD_NAMES."""
-        old_names: Mapping[str, str] = getattr(self._kind, "OLD_NAMES", {})
-        found = {}
-        for key, text in changes.items():
-            before, _, last = key.rpartition(".")
-            new = old_names.get(last) if before in ("", self.name) else None
-            if new is not None:
-                warnings.warn(f"the setting {last} of {self.id} is now {new}", FutureWarning, stacklevel=2)
-            found[key if new is None else ".".join(filter(None, (before, new)))] = text
-        return found
+    @property
+    def old_names(self) -> Mapping[str, str]:
+        """Settings that were renamed: the old name, which still works, and the new one."""
+        return getattr(self._kind, "OLD_NAMES", {})
 
     def settings(self, preset: str, changes: Mapping[str, str]) -> Any:
         if preset not in self.presets:
@@ -106,12 +98,12 @@ class Study:
 
 
 def _read(text: str, kind: Any, key: str) -> Any:
-    """A value as written after --set KEY=, in the type of the setting."""
+    """A value as a user writes it, in the type of the setting."""
     try:
         return _value(text, kind)
     except ValueError as error:
         name = getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)
-        raise InputError(f"--set {key}={text}: expected {name}, with commas between several values") from error
+        raise InputError(f"the setting {key}={text}: expected {name}, with commas between several values") from error
 
 
 def _value(text: str, kind: Any) -> Any:

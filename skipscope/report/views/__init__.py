@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipscope.errors import SkipscopeError
 from skipscope.registration import views as registered_views
 from skipscope.report.views.alignment import alignment_view
 from skipscope.report.views.collapse import collapse_view
@@ -86,7 +87,7 @@ def sections_of(datasets: Mapping[str, xarray.Dataset]) -> list[Section]:
     for name, data in ordered:
         if "measure" in data.attrs or "part" not in data.attrs:  # not a piece of another dataset
             by_measure.setdefault(str(data.attrs.get("measure", "")), {})[name] = data
-    known = VIEWS if VIEWS.keys() >= by_measure.keys() else {**VIEWS, **registered_views()}
+    known = VIEWS if VIEWS.keys() >= by_measure.keys() else {**VIEWS, **registered_views(frozenset(VIEWS))}
     measures = [*(measure for measure in known if measure in by_measure), *sorted(by_measure.keys() - known.keys())]
     return [_section(measure, by_measure[measure], known) for measure in measures]
 
@@ -98,8 +99,18 @@ def _section(measure: str, datasets: Mapping[str, xarray.Dataset], known: Mappin
     try:
         return Section(measure, shown.heading, shown.view(datasets))
     except Exception as error:  # a bug in one view: the rest of the report is worth having
-        error.add_note(f"while the report was made of data/{', data/'.join(datasets)} (measure '{measure}')")
-        return Section(measure, shown.heading, View(), error)
+        failure = _as_bug(error)
+        failure.add_note(f"while the report was made of data/{', data/'.join(datasets)} (measure '{measure}')")
+        return Section(measure, shown.heading, View(), failure)
+
+
+def _as_bug(error: Exception) -> Exception:
+    """A view has its datasets from a run folder, not from a user: what it refuses is no bad input of a command."""
+    if not isinstance(error, SkipscopeError):
+        return error
+    failure = RuntimeError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def views(datasets: Mapping[str, xarray.Dataset]) -> list[View]:

@@ -23,7 +23,7 @@ from skipscope.papers.d.studies.law import STUDY as LAW
 from skipscope.papers.kit import SEEDS, Bench, Quantity
 from skipscope.papers.kit.catalogue import claims_of, claims_of_paper, find, studies
 from skipscope.papers.kit.names import PRESETS
-from skipscope.papers.kit.running import run_studies, settings_of, together
+from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, together
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.sweep import Task
 from tests.commands import run_command
@@ -101,6 +101,32 @@ def test_a_setting_for_one_study_alone() -> None:
     assert settings["D.spectra"].images == 4
     with pytest.raises(InputError, match=r"no setting 'law\.image'"):
         settings_of(find("D"), "quick", {"law.image": "1"})
+
+
+def test_settings_that_were_renamed() -> None:
+    """One old name may have become another new one in each study."""
+    said: list[str] = []
+    both = find("B.learning,C.linear")
+    found = by_new_names(both, {"besides": "6", "learning.steps": "3"}, said.append)
+    assert found == {"learning.other_depths": "6", "linear.other_networks": "6", "learning.steps": "3"}
+    assert [sentence.partition(";")[0] for sentence in said] == [
+        "the setting besides of B.learning is now other_depths",
+        "the setting besides of C.linear is now other_networks",
+    ]
+    with pytest.warns(FutureWarning, match="besides of C.linear is now other_networks"):
+        assert settings_of(find("C.linear"), "smoke", {"linear.besides": "2"})["C.linear"].other_networks == 2
+    with pytest.raises(InputError, match="is now other_networks, and both are given; give other_networks alone"):
+        by_new_names(find("C.linear"), {"besides": "2", "other_networks": "3"}, said.append)
+
+
+def test_studies_of_one_name_are_not_run_into_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = dataclasses.replace(
+        find("C.accuracy")[0], paper=dataclasses.replace(LAW.paper, studies={"law": ""}), name="law", claims=()
+    )
+    monkeypatch.setattr("skipscope.papers.kit.running.find", lambda name: (LAW, other))
+    with pytest.raises(InputError, match=r"D\.law and D\.law have the same name; run them into folders of their own"):
+        run_studies("D.law,E.law", tmp_path / "run", preset="smoke")
+    assert not (tmp_path / "run").exists()
 
 
 def test_evidence_of_two_studies_for_one_claim_is_put_together() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from skipscope import registration
 from skipscope.errors import SkipscopeError
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study, catalogue
 from skipscope.registration import Paper
@@ -119,25 +118,3 @@ def test_a_module_with_the_study_of_another(installed: Callable[..., None]) -> N
     installed(first=study("second"), second=study("second"))
     with pytest.raises(SkipscopeError, match=r"example\.studies\.first has the study E\.second, not E\.first"):
         catalogue.studies()
-
-
-# -- papers
-
-
-def test_two_papers_with_one_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Entry:
-        name, value = "again", "example:PAPER"
-
-        def load(self) -> Any:
-            return Paper(letter="D", title="", package="example", studies={})
-
-    monkeypatch.setattr(registration, "entry_points", lambda group: [Entry()])
-    registration.papers.cache_clear()
-    try:
-        with pytest.raises(SkipscopeError, match=r"several papers have the letter D: skipscope\.papers\.d, example"):
-            registration.papers()
-        monkeypatch.setattr(Entry, "load", lambda self: "a text")
-        with pytest.raises(SkipscopeError, match=r"again = example:PAPER .* expected a skipscope Paper, got str"):
-            registration.papers()
-    finally:
-        registration.papers.cache_clear()
