@@ -1,20 +1,31 @@
 """Paper C: why very deep plain networks become singular, and what skips have to do with it.
 
+    skipscope study list                           # its studies and claims
+    skipscope study run C --preset quick --out DIR
+
+studies/               one module per study: settings, what is run, quantities and claims together
+    theorems           products of many weights, with and without skips       C9 to C13, C16
+    accuracy           how far very deep networks train, tables 1 to 4        C1, C2, C14
+    histograms         activations, gradients and ranks, figures 4 to 6      C8, C15
+    weights            condition numbers of weights, figures 7 and 8          C3, C4
+    hidden             condition numbers of hidden states, figure 9           C5, C6
+    linear             both with linear units, figures 12 and 13              C7
+    deeper             networks of 200 layers, figures 10 and 11              more numbers for C1 to C6
+    dirac              an identity in the weights in place of skips           C17
+theory/                its theorems as code: products of commuting and random weights, least squares, ranks of gradients
+measures/              what it alone measures: the sensitivity of proposition 3
+subjects.py            what is trained: a data set, a depth and a form, and the twins of each
+twins.py               the twins at every learning rate of a grid, each judged at its best one
+layer_conditions.py    condition numbers of weights and hidden states, layer by layer
+measurements/          what the study of the theorems measures, one module per group of theorems
+views/, figures/       what a report shows of its datasets
+
+Its networks are the core's: ResNets, their plain twins, ResNeXts and DiracNets (`skipscope.models`).
+
 PlainNet, ResNet and ResNeXt are the same network without skips, with them, and with several paths per branch (twins).
 cond is a condition number, of a weight or of the hidden states of a batch; it is numerically infinite at
 1 / (eps times the largest dimension) or above. Quantities that span orders of magnitude are logarithms, so that a mean
 means something. Of trained networks a quantity has one value per seed.
-
-theory/              its theorems as code: products of commuting and random weights, least squares, ranks of gradients
-measures/            what it alone measures: the sensitivity of proposition 3
-subjects.py          what is trained: a data set, a depth and a form, and the twins of each
-twins.py             the twins at every learning rate of a grid, each judged at its best one
-layer_conditions.py  condition numbers of weights and hidden states, layer by layer
-studies/             one module per study: settings, what is run, quantities and claims together
-measurements/        what the study of the theorems measures, one module per group of theorems
-views/, figures/     what a report shows of its datasets
-
-Its networks are the core's: ResNets, their plain twins, ResNeXts and DiracNets (`skipscope.models`).
 """
 
 from skipscope.registration import Paper, on_first_use
