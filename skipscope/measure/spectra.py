@@ -71,8 +71,9 @@ def spectra(
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.
 
-    units: names or indices, all by default. stages: whole stages as well, after the units (coordinate `kind`): all,
-    none, or those with these indices in `trunk.stages`.
+    units: names or indices, all by default.
+    stages: whole stages as well, after the units (coordinate `kind`): all, none, or those with these indices in the
+    list `trunk.stages`, so 0 is the first. Names, `unit.stage` and the coordinate `stage` count stages from 1.
     route: "law", "gram" or "svd" for all; "auto" takes the cheapest that is accurate enough.
     samples: how many of the first, or which of the batch; all by default.
     """
