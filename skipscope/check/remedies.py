@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import xarray
 
 NOT_FINITE = "not finite"
-SMALL = 0.1  # a factor on branches
-LAST = 0.01  # and on the last layer
+SMALL_FACTOR = 0.1  # on branches
+LAST_LAYER_FACTOR = 0.01
 
 Apply = Callable[[nn.Module], None]
 
@@ -108,13 +108,13 @@ def _remedies(
         yield "normalisation after every layer but the last", lambda m: _after_layers(m, _normalised, last)
     if without_units:
         yield "skips around layers", lambda m: _after_layers(m, _skip(1.0), last)
-        yield f"skips around layers, these times {SMALL}", lambda m: _after_layers(m, _skip(SMALL), last)
+        yield f"skips around layers, these times {SMALL_FACTOR}", lambda m: _after_layers(m, _skip(SMALL_FACTOR), last)
     if units is not None and (ends := branch_ends(units)):
-        for factor in dict.fromkeys((SMALL, 1 / units.sizes["unit"])):
+        for factor in dict.fromkeys((SMALL_FACTOR, 1 / units.sizes["unit"])):
             yield f"branches times {factor:.2g}", lambda m, factor=factor: _times(m, ends, factor)  # type: ignore[misc]
         yield "branches that start at zero", lambda m: _times(m, ends, 0.0)
     if last and found.signals["loss"] > min(rule.threshold for rule in RULES if rule.signal == "loss"):
-        yield f"the last layer times {LAST}", lambda m: _times(m, _own(m, last), LAST)
+        yield f"the last layer times {LAST_LAYER_FACTOR}", lambda m: _times(m, _own(m, last), LAST_LAYER_FACTOR)
 
 
 def branch_ends(units: xarray.Dataset) -> list[str]:

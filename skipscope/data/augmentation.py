@@ -36,7 +36,7 @@ def augmentation(name: str, normalisation: Normalisation = AS_THEY_ARE) -> Augme
         "none": lambda images, generator: images,
         "crop": crop,
         "crop-flip": lambda images, generator: flip(crop(images, generator), generator),
-        "paper-a": lambda images, generator: _paper_a(images, generator, normalisation),
+        "paper-a": lambda images, generator: _crop_flip_affine_jitter(images, generator, normalisation),
     }
     if name not in known:
         raise InputError(f"no augmentation '{name}'; known: {', '.join(known)}")
@@ -91,8 +91,8 @@ def jitter(images: Tensor, generator: torch.Generator) -> Tensor:
     return _blend(images, _grey(images), saturation)
 
 
-def _paper_a(images: Tensor, generator: torch.Generator, normalisation: Normalisation) -> Tensor:
-    """The paper gives no strengths for the colours; ours are those of its scaling."""
+def _crop_flip_affine_jitter(images: Tensor, generator: torch.Generator, normalisation: Normalisation) -> Tensor:
+    """After Li and Papyan, who give no strengths for the colours; ours are those of their scaling."""
     images = affine(flip(crop(images, generator), generator), generator)
     return normalisation(jitter(normalisation.undo(images), generator))
 

@@ -19,7 +19,7 @@ from skipscope.data.dataset import AS_THEY_ARE, Dataset, Split
 from skipscope.errors import InputError
 
 SMALLEST_VARIANCE = 1e-10  # of the largest; below it a direction is rounding noise, blown up
-MANY = 10  # samples per pixel from which the covariance matrix is the quicker way
+MANY_SAMPLES_PER_PIXEL = 10  # from here on the covariance matrix is the quicker way
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def whiten(data: Dataset, components: int) -> Whitened:
     most = min(pixels.shape)
     if not 1 <= components <= most:
         raise InputError(f"components: expected 1 to {most} for {data.name}, got {components}")
-    solver = "covariance_eigh" if pixels.shape[0] >= MANY * pixels.shape[1] else "full"
+    solver = "covariance_eigh" if pixels.shape[0] >= MANY_SAMPLES_PER_PIXEL * pixels.shape[1] else "full"
     found = PCA(components, svd_solver=solver).fit(pixels)
     variances = found.explained_variance_
     useful = int((variances > SMALLEST_VARIANCE * variances[0]).sum())

@@ -63,8 +63,8 @@ from skipscope.trace.trunk import Part
 if TYPE_CHECKING:
     import xarray
 
-LARGE = 0.05  # of the first value
-NEAR = 1e-6  # of the first value: closer neighbours count as repeated
+LARGE_SHARE = 0.05  # of the first value: values above it count as large
+REPEATED_WITHIN = 1e-6  # of the first value: neighbours that are closer count as repeated
 PAIR = ("unit", "other", "sample")
 ONE = ("unit", "sample")
 DIMENSIONS = {
@@ -148,8 +148,8 @@ def alignment(
         "tail": int(tail),
         "tokens": "" if tokens is None else str(tokens),
         "draws": chance,
-        "large_from": LARGE,
-        "near": NEAR,
+        "large_from": LARGE_SHARE,
+        "near": REPEATED_WITHIN,
         "seed": seed,
         "dtype": _name(point.entry(chosen[0]).dtype),
         "computed_in": ", ".join(sorted(set(arithmetic))),
@@ -258,7 +258,7 @@ def _alone(
         "value": filled(S, longest, float("nan")),
         "residual": filled(triplets.residuals, longest, float("nan")),
         "converged": filled(triplets.converged, longest, True),
-        "repeated": filled(repeated(S, triplets.residuals, NEAR), longest, False),
+        "repeated": filled(repeated(S, triplets.residuals, REPEATED_WITHIN), longest, False),
         "u1v1": torch.where(used > 0, (triplets.U[..., 0] * triplets.V[..., 0]).sum(1), missing) if square else missing,
         "energy": energy,
         "energy_error": energy * error / square_of_norm,
@@ -266,7 +266,7 @@ def _alone(
         "frobenius": frobenius,
         "frobenius_error": error / (2 * frobenius),
         "exact": torch.full_like(S[:, 0], triplets.route == "dense", dtype=torch.bool),
-        "large": triplets.count_above(LARGE),
+        "large": triplets.count_above(LARGE_SHARE),
         "numerical_rank": triplets.rank,
         "k_used": used,
         "entries": torch.tensor(triplets.V.shape[1], device="cpu"),

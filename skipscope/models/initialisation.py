@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-SMALL = 0.01
+SMALL_DEVIATION = 0.01  # standard deviation of the initial weights "small"
 
 
 def draw(layers: Iterable[nn.Module], initial: str, activation: str, fan: str = "fan_out") -> None:
@@ -29,4 +29,4 @@ def draw(layers: Iterable[nn.Module], initial: str, activation: str, fan: str = 
         elif initial == "orthogonal":
             nn.init.orthogonal_(weight, nn.init.calculate_gain(activation))  # type: ignore[arg-type]
         else:
-            nn.init.normal_(weight, std=SMALL)  # type: ignore[arg-type]
+            nn.init.normal_(weight, std=SMALL_DEVIATION)  # type: ignore[arg-type]

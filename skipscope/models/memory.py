@@ -19,7 +19,7 @@ from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
 
 GIB = 2**30
-MOST = 2**62  # bytes that no allocator is asked for, where the system does not tell what is free
+LARGEST_ALLOCATION = 2**62  # bytes; no allocator is asked for more where the system does not say what is free
 SMALL_BATCH = 2**16  # bytes; below this, nothing that a network makes of a batch is too large
 ALLOCATE_AT_MOST = GIB  # above this, a model whose values are not needed stays on the meta device
 
@@ -42,7 +42,7 @@ def require_input_room(shape: Sequence[int], dtype: torch.dtype) -> None:
     """Refuse a batch of random inputs that does not fit, before it is drawn."""
     size = math.prod(shape) * dtype.itemsize
     free = known_free_bytes(torch.device("cpu"))
-    if size > (MOST if free is None else free):
+    if size > (LARGEST_ALLOCATION if free is None else free):
         has = "" if free is None else f", and cpu has {free / GIB:.1f} GiB free"
         raise InputError(
             f"inputs of {' x '.join(map(str, shape))} need {size / GIB:.1f} GiB{has}; "
