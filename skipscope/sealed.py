@@ -3,7 +3,7 @@
 The digest is the SHA-256 of the whole file with zeros in the place of the digest. It stands in the file's own header
 and not beside it: two files could not be replaced together, and a kill between them would look like damage. Files are
 written whole or not at all, so what does not fit its digest was never left by a kill. A file without a digest is an
-older version's or another program's; the reader is told, and says so.
+older version's or another program's; the reader learns of it, and says so.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class ClassMeans:
-    """Class means of one layer's features, and what is summed over the samples beside them."""
+    """Class means of one layer's features, and what else is summed over the samples."""
 
     def __init__(self, name: str, means: Tensor, scale: Tensor, dtype: torch.dtype, counts: Tensor) -> None:
         """means: (C, n), which becomes `centred`. scale: the size of the features."""

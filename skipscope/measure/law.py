@@ -2,8 +2,8 @@
 
 `linear.law` proves bounds on a unit's spectrum from three counts: active outputs, active outputs that the skip brings
 something to (e), and entries of a cut of the branch whose derivative is not zero (r). Here the singular values are
-counted by a route that knows nothing of the law, and put beside the bounds. With c the factor of the skip (1 but for a
-scaled or averaging one), and values up to rounding:
+counted by a route that knows nothing of the law, and compared with the bounds. With c the factor of the skip (1 but
+for a scaled or averaging one), and values up to rounding:
 
 size, entries, exits        min(m, n) values of a Jacobian of n entries and m exits
 inactive, carried           outputs that the tail shuts off (z); e, which is m - z for the identity

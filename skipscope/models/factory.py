@@ -55,7 +55,7 @@ def factory_recipe(file: str, name: str) -> Recipe:
     def another_example() -> Batch | None:
         if size_of(model) > ALLOCATE_AT_MOST:
             raise NotCalledAgainError(
-                f"it was not called a second time: that would build a second model beside the first, of "
+                f"it was not called a second time: that would build a second model in addition to the first, of "
                 f"{size_of(model) / GIB:.1f} GiB; let it give more samples"
             )
         with _beside(path):

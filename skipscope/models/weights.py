@@ -79,7 +79,7 @@ def _format(path: Path) -> str:
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
-    # A training state may hold tensors of its own, such as a count of steps, beside the weights.
+    # A training state may hold tensors of its own, such as a count of steps, in addition to the weights.
     while isinstance(content, Mapping):
         inner = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if inner is None:

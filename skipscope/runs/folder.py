@@ -2,7 +2,7 @@
 
     run.json                    what, parameters, preset, seed, versions, device, start, end, status, notes, hashes
     claims.json                 a list of decided claims
-    data/NAME.nc                one labelled dataset a measurement
+    data/NAME.nc                one labelled dataset per measurement
     checkpoints/NAME.safetensors
     figures/, report.html
 
@@ -12,11 +12,11 @@ file of the run: what a later run may replace, and nothing else. It is empty whi
 that a hash that does not fit is never what a kill left. run.json holds a digest of itself (`sealed.py`).
 
 A run is made of parts (`part`): a dataset that is there, whole and with its hash, is read instead of computed. That is
-all there is to resuming: the run goes through the same lines again, finds most of them done, and says its notes again;
-those that were said while a part was computed belong to it (`notes_of`) and are said when it is read.
+all there is to resuming: the run goes through the same lines again, finds most of them done, and writes its notes
+again; those that were written while a part was computed belong to it (`notes_of`) and come back when it is read.
 Parts of different versions of skipscope or torch are not mixed; other libraries may differ, and `resumed` has for every
 resumption its time and the versions that the run had until then. A lock, which the system gives back even when a
-process is killed, tells a run that is going on from one that was.
+process is killed, distinguishes a run that is going on from one that was stopped.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RunFolder:
             if going_on and seal == "missing":
                 self.note(
                     f"resumed from a {NAME} of an older version, without a digest of itself: "
-                    "whether it was changed before cannot be told"
+                    "whether it was changed before is not known"
                 )
         except BaseException:
             self._lock.release(refused=True)
@@ -174,7 +174,7 @@ class RunFolder:
         self._write_record()
 
     def note(self, text: str) -> None:
-        """Something that a reader of the results must know; said once in run.json."""
+        """Something that a reader of the results must know; written once into run.json."""
         for heard in self._listening:
             if text not in heard:
                 heard.append(text)
@@ -185,7 +185,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[list[str]]:
-        """The notes that are said meanwhile."""
+        """The notes that are written meanwhile."""
         notes: list[str] = []
         self._listening.append(notes)
         try:

@@ -1,4 +1,4 @@
-"""One run at a time in a folder, told by a lock that the system gives back even when a process is killed."""
+"""One run at a time in a folder, ensured by a lock that the system releases even when a process is killed."""
 
 from __future__ import annotations
 

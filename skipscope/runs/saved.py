@@ -53,7 +53,7 @@ class SavedRun:
         if self.changed:
             found.append(f"Not as the run wrote them: {', '.join(self.changed)}.")
         if not self.sealed:
-            found.append(f"An older version wrote {NAME}, without a digest: whether it was changed cannot be told.")
+            found.append(f"An older version wrote {NAME}, without a digest: whether it was changed is not known.")
         return tuple(found)
 
     def require(self, *names: str) -> None:

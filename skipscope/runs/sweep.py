@@ -37,8 +37,8 @@ def swept(
 ) -> list[xarray.Dataset]:
     """The datasets of all tasks, in their order. part: as that of a run folder, which finds what is there already.
 
-    Tasks may come one after another, so that each can hold something large while it is computed; progress is told
-    where their number is known.
+    Tasks may come one after another, so that each can hold something large while it is computed; progress is
+    called where their number is known.
     """
     total = len(tasks) if isinstance(tasks, Sequence) else None
     found = []

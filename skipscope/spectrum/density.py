@@ -14,8 +14,8 @@ rule of that probe is then exact.
 Convention: an m x n matrix has min(m, n) singular values. Probes live on the shorter side, so that the |m - n| zeros
 which only the longer side sees are not counted.
 
-Cost: 2 k - 1 products a probe (k for a symmetric operator), all samples and probes in one block; full
-reorthogonalisation keeps (m + n) k numbers a probe and sample (n k for a symmetric one) and takes 8 (m + n) k^2
+Cost: 2 k - 1 products per probe (k for a symmetric operator), all samples and probes in one block; full
+reorthogonalisation keeps (m + n) k numbers per probe and sample (n k for a symmetric one) and takes 8 (m + n) k^2
 operations. When an accelerator has no memory for that, the probes run in two halves.
 
 Errors: the variance over probes as a standard error, and the bias of the quadrature, from a comparison with the rule

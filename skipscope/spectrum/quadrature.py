@@ -150,7 +150,7 @@ def gauss_rule(main: Tensor, band: Tensor, symmetric: bool, exponent: Tensor) ->
     if symmetric:
         nodes, vectors = torch.linalg.eigh(matrix, UPLO="U")
         return Rule(scaled(nodes, exponent), vectors[..., 0, :] ** 2, main, band, exponent)
-    _, nodes, vectors = torch.linalg.svd(matrix)  # vectors: B, probes, steps (one a row), steps
+    _, nodes, vectors = torch.linalg.svd(matrix)  # vectors: B, probes, steps (one per row), steps
     diagonal = main**2
     diagonal[..., 1:] += band**2
     weights = vectors[..., :, 0].flip(-1) ** 2

@@ -20,7 +20,7 @@ PER_EPOCH = {
 
 @dataclass
 class History:
-    """One entry an epoch in every list."""
+    """One entry per epoch in every list."""
 
     loss: list[float] = field(default_factory=list)
     rate: list[float] = field(default_factory=list)

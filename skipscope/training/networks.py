@@ -51,7 +51,7 @@ class Network:
     settings: Settings
     seed: int  # of the initial weights and of everything that is drawn in training
     device: str = "cpu"
-    snapshots: tuple[int, ...] = ()  # epochs whose weights are kept, beside the last; 0 is before the training
+    snapshots: tuple[int, ...] = ()  # epochs whose weights are kept in addition to the last; 0 is before the training
 
     def __post_init__(self) -> None:
         """A network that cannot take the images or the labels, or one that another name fits, is refused.

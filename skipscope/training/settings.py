@@ -1,4 +1,4 @@
-"""What determines a training run, beside the model and the data: checked when it is made, the same on every device."""
+"""What determines a training run, apart from model and data: checked when it is made, the same on every device."""
 
 from __future__ import annotations
 

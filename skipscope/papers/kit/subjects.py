@@ -29,7 +29,7 @@ class Subject:
     data: Dataset
     training: Settings
     seeds: tuple[int, ...]
-    looks: tuple[int, ...] = ()  # epochs at which the networks are looked at, beside the last; 0: before the training
+    looks: tuple[int, ...] = ()  # epochs after which networks are measured, in addition to the last; 0: before training
     images: int = 0  # training samples at which the networks are measured
 
     def network(self, seed: int, device: str) -> Network:
