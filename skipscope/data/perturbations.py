@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
-from skipscope.numerics import seed_of
+from skipscope.numerics import random_numbers
 from skipscope.trace.undisturbed import undisturbed
 
 LARGEST = 4.0  # images are normalised: four standard deviations
@@ -125,7 +125,7 @@ def uniform_like(perturbation: Tensor, seed: int, *, norm: str = "l2") -> Tensor
         raise InputError(
             f"expected a batch of float perturbations, got {perturbation.dtype} {tuple(perturbation.shape)}"
         )
-    generator = torch.Generator("cpu").manual_seed(seed_of("perturbation", seed))
+    generator = random_numbers("perturbation", seed)
     flat = perturbation.detach().flatten(1).double()  # B, n
     noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64, device="cpu").mul(2).sub(1).to(flat)
     sizes, drawn = (torch.linalg.vector_norm(t, orders[norm], dim=1, keepdim=True) for t in (flat, noise))
