@@ -37,7 +37,7 @@ def demo(
         try:
             result = run_demo(out, seed=seed, announce=talk.progress)
         except ReportError as error:  # what was measured is worth printing
-            failure, result = error, error.result
+            failure, result = error.failure, error.result
     talk.result(document(result.to_dict()) if as_json else str(result))
     if failure is not None:
         raise failure

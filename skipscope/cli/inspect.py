@@ -113,9 +113,8 @@ def inspect(
             run,
             dict(steps(trunk, source.batch, seconds, seed=seed, announce=talk.progress, keep=run.write_dataset)),
         )
-    with talk.step("reading the results"):
-        result = load(run.path)
     with report_written(run.path):
+        result = load(run.path)
         if as_json:
             # Without the singular values themselves, which are in data/spectra.nc.
             measured = {name: data.drop_dims("index", errors="ignore") for name, data in result.datasets.items()}

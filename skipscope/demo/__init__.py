@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipscope.errors import SkipscopeError
+from skipscope.errors import SkipscopeError, first_line
 from skipscope.progress import Announce, Progress, announced
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skipscope.models.resnet import ResNet
     from skipscope.training import History, Settings
 
-__all__ = ["Result", "demo"]
+__all__ = ["ReportError", "Result", "demo"]
 
 Step = tuple[str, str, Callable[[], "xarray.Dataset"]]  # a dataset's name, its network's, and how it is made
 WHAT = "demo"
@@ -55,6 +55,14 @@ class Result:
         return "\n\n".join([*self.record["notes"], str(shown)])
 
 
+class ReportError(Exception):
+    """The report could not be made; the run itself is whole. failure: why."""
+
+    def __init__(self, result: Result, failure: Exception) -> None:
+        super().__init__(f"{result.folder}: the report could not be made: {first_line(failure)}")
+        self.result, self.failure = result, failure
+
+
 def demo(
     out: Path | str = "skipscope-demo",
     *,
@@ -72,6 +80,8 @@ def demo(
     images: test images that profiles and condition numbers are measured on. samples: the first of them, that spectra
     are measured on. progress: called often, with how much is done and how much there is; an exception that it raises
     ends the run. announce: in its place, called with the part that is at work, and how much of that is done.
+
+    Where the report cannot be made, because of a bug in a view, the error is a ReportError that has the result.
     """
     from skipscope.data import digits
     from skipscope.demo.twins import twins
@@ -107,10 +117,17 @@ def demo(
         announce("measuring", len(steps), len(steps))
         run.note(_about_the_last_stage(measured["spectra-residual"], measured["spectra-plain"]))
         run.note(_about_the_law(*(measured[f"law-{which}"] for which in ("as-trained", "raised", "control"))))
-    write_report(run.path)
-    finish()
+    failure = None
+    try:
+        write_report(run.path)
+    except Exception as error:
+        failure = error
     saved = load_run(run.path)
-    return Result(saved.path, saved.record, {name: saved.dataset(name) for name in saved.names})
+    result = Result(saved.path, saved.record, {name: saved.dataset(name) for name in saved.names})
+    if failure is not None:
+        raise ReportError(result, failure) from failure
+    finish()
+    return result
 
 
 # -- work

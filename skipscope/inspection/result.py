@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from skipscope.errors import InputError
 from skipscope.report import Table, write_report
 from skipscope.report.content import notes_of_trunk
-from skipscope.report.views import views
+from skipscope.report.views import sections_of, views
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import Decision
 
@@ -74,7 +74,7 @@ class Result:
         """report.html in the run folder, which is made at `path` where there is none yet."""
         folder = self.path if path is None else self.save(path)
         if folder is None:
-            raise InputError("this result is not saved yet: say where, result.report(path)")
+            raise InputError("this result is not saved yet: pass the folder to save it to, result.report(path)")
         return write_report(folder)
 
     def __str__(self) -> str:
@@ -83,9 +83,16 @@ class Result:
 
     @property
     def numbers(self) -> str:
-        """The tables and what was left out, as text."""
-        left_out = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
-        return "\n\n".join([*map(str, self.tables), "\n".join(left_out)]).strip()
+        """The tables, what was left out, and what a bug in a view keeps from being shown, as text."""
+        sections = sections_of(self.datasets)
+        tables = [str(table) for section in sections for table in section.view.tables]
+        lines = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
+        lines += [
+            f"{section.heading}: not shown, because of a bug in skipscope: {section.failure!r}"
+            for section in sections
+            if section.failure is not None
+        ]
+        return "\n\n".join([*tables, "\n".join(lines)]).strip()
 
 
 def leave_out(run: RunFolder, left_out: Mapping[str, str]) -> None:

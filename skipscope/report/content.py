@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import xarray
 
 NETWORKS_IN_FACTS = 6
+WITHOUT_STUDY = (
+    "Made at least in part by an older version, which did not write which study claims and datasets belong to: "
+    "pictures stand without those claims."
+)
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "inconclusive")
 
 
@@ -44,11 +48,14 @@ def content_of(saved: SavedRun) -> Content:
     # Whether the Jacobians are right comes before what they say.
     spoken = sorted(sections, key=lambda section: section.measure != "verification")
     sentences = [sentence for section in spoken for sentence in section.view.sentences]
+    sentences = [sentence[:1].upper() + sentence[1:] for sentence in sentences]
     return Content(
         f"skipscope: {saved.record['what']}",
         saved.path,
         facts(saved.record, _networks(datasets.values())),
-        " ".join([*_state(saved), *(sentence[:1].upper() + sentence[1:] for sentence in sentences)]),
+        " ".join(
+            [*_state(saved), *_older(saved, datasets), *(sentence[:1].upper() + sentence[1:] for sentence in sentences)]
+        ),
         tuple(saved.record.get("notes", ())),
         tuple(decision.to_dict() for decision in saved.claims),
         sections,
@@ -112,3 +119,12 @@ def _state(saved: SavedRun) -> list[str]:
         counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
         lines.append(f"Of {len(verdicts)} {'claim' if len(verdicts) == 1 else 'claims'}: {counts}.")
     return lines
+
+
+def _older(saved: SavedRun, datasets: Mapping[str, xarray.Dataset]) -> list[str]:
+    """That claims are missing beside pictures, where an older version wrote the claims or the datasets shown there."""
+    if not saved.claims:
+        return []
+    shown = [data for data in datasets.values() if "measure" in data.attrs]
+    complete = all(decision.study for decision in saved.claims) and all("study" in data.attrs for data in shown)
+    return [] if complete else [WITHOUT_STUDY]

@@ -32,7 +32,7 @@ def page(contents: Sequence[Content]) -> str:
         runs=contents,
         labels=labels,
         claims=_claims(contents),
-        sections=_sections(contents),
+        sections=_sections(contents, labels),
         maps=[{"run": label, "maps": one.maps} for label, one in zip(labels, contents, strict=True) if one.maps],
         style=Markup(source("report.css")),
     )
@@ -58,7 +58,7 @@ def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: naturally(row["id"]))
 
 
-def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
+def _sections(contents: Sequence[Content], labels: Sequence[str]) -> list[dict[str, Any]]:
     """One per measure: rows of pictures and of tables with the same name, one cell per run."""
     found = []
     for measure, heading in _headings(contents).items():
@@ -71,7 +71,11 @@ def _sections(contents: Sequence[Content]) -> list[dict[str, Any]]:
         ]
         # By number, since titles hold the networks' names.
         tables = [dict(enumerate(section.view.tables)) if section else {} for section in sections]
-        failures = [repr(section.failure) for section in sections if section and section.failure is not None]
+        failures = [
+            {"run": label, "error": repr(section.failure)}
+            for label, section in zip(labels, sections, strict=True)
+            if section and section.failure is not None
+        ]
         found.append(
             {
                 "id": measure,

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy
@@ -13,8 +14,10 @@ import pytest
 import xarray
 
 import skipscope
+from skipscope.errors import InputError
 from skipscope.report import write_page, write_report
-from skipscope.report.views import sections_of
+from skipscope.report.content import WITHOUT_STUDY
+from skipscope.report.views import VIEWS, View, ViewOfMeasure, sections_of
 from skipscope.runs import RunFolder
 from tests.commands import run_command
 from tests.report.hostile import CODE, NAMES
@@ -79,7 +82,57 @@ def test_bugs_of_several_runs_are_raised_together(tmp_path: Path) -> None:
     runs = [with_a_failing_view(tmp_path / name) for name in ("one", "two")]
     with pytest.raises(ExceptionGroup, match="views of the report that failed"):
         write_page(runs, tmp_path / "both.html")
-    assert (tmp_path / "both.html").read_text(encoding="utf-8").count(MARK) == 2
+    text = (tmp_path / "both.html").read_text(encoding="utf-8")
+    assert text.count(MARK) == 2
+    assert f"one: {MARK}" in text
+    assert f"two: {MARK}" in text
+
+
+def test_of_several_runs_the_one_that_failed_is_named(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "whole", spectra=spectra_data()), with_a_failing_view(tmp_path / "broken")]
+    with pytest.raises(KeyError, match="largest"):
+        write_page(runs, tmp_path / "both.html")
+    text = (tmp_path / "both.html").read_text(encoding="utf-8")
+    assert text.count(MARK) == 1
+    assert f"broken: {MARK}" in text
+
+
+def test_what_a_view_refuses_is_a_bug_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not bad input: the user of a report has given no more than a run folder."""
+    path = a_run(tmp_path / "run", looks=xarray.Dataset(attrs={"measure": "refused"}))
+
+    def refuse(datasets: Mapping[str, xarray.Dataset]) -> View:
+        raise InputError("expected an epoch, got none")
+
+    monkeypatch.setitem(VIEWS, "refused", ViewOfMeasure("Refused", refuse))
+    with pytest.raises(RuntimeError, match="InputError: expected an epoch, got none") as raised:
+        write_report(path)
+    assert isinstance(raised.value.__cause__, InputError)
+    assert raised.value.__notes__ == ["while the report was made of data/looks (measure 'refused')"]
+    assert run_command(monkeypatch, "report", path) == 70
+    assert "expected an epoch, got none" in capsys.readouterr().err
+
+
+def test_pictures_without_their_claims_are_explained(tmp_path: Path) -> None:
+    """Claims and datasets of older versions do not name their study."""
+    named = spectra_data().assign_attrs(study="D.spectra")
+    runs = {
+        "now": (named, decision()),
+        "old": (spectra_data(), decision(study="")),
+        "resumed": (spectra_data(), decision()),
+    }
+    explained = {}
+    for name, (data, claim) in runs.items():
+        with RunFolder(tmp_path / name, "study D") as run:
+            run.write_dataset("spectra", data)
+            run.write_claims([claim])
+        explained[name] = WITHOUT_STUDY in write_report(run.path).read_text(encoding="utf-8")
+    assert explained == {"now": False, "old": True, "resumed": True}
+    with RunFolder(tmp_path / "inspected", "inspect") as run:
+        run.write_dataset("spectra", spectra_data())
+    assert WITHOUT_STUDY not in write_report(run.path).read_text(encoding="utf-8")
 
 
 def test_a_dataset_without_a_view_is_a_plain_table(tmp_path: Path) -> None:

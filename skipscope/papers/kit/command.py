@@ -18,6 +18,7 @@ from skipscope.cli.beforehand import (
 )
 from skipscope.cli.completion import Offered, offered, one_of
 from skipscope.cli.options import Device, Json, document, say_where
+from skipscope.cli.reporting import report_written
 from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
 from skipscope.data.specs import NAMES
 from skipscope.errors import InputError
@@ -152,7 +153,6 @@ def run(
         from skipscope.numerics import usable_device
         from skipscope.papers.kit.catalogue import find
         from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, what_is_run
-        from skipscope.report import write_report
 
     usable_device(device)
     studies = find(id)
@@ -178,17 +178,15 @@ def run(
             resume=resume,
             announce=talk.progress,
         )
-    with talk.step("writing the report"):
-        report = write_report(outcome.folder)
-    if as_json:
-        claims = [decision.to_dict() for decision in outcome.decisions]
-        talk.result(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
-    else:
-        told = [str(decision) for decision in outcome.decisions]
-        talk.result("\n".join(told) or "decides no claim of its own: its numbers are in the report")
-    for note in outcome.record.get("notes", []):
-        talk.say(f"note: {note}")
-    talk.say(f"wrote {report}")
+    with report_written(outcome.folder):
+        if as_json:
+            claims = [decision.to_dict() for decision in outcome.decisions]
+            talk.result(document({"folder": str(outcome.folder), "run": outcome.record, "claims": claims}))
+        else:
+            decided = [str(decision) for decision in outcome.decisions]
+            talk.result("\n".join(decided) or "decides no claim of its own: its numbers are in the report")
+        for note in outcome.record.get("notes", []):
+            talk.say(f"note: {note}")
     if strict and outcome.failed:
         talk.say(f"not reproduced: {', '.join(outcome.failed)}")
         raise typer.Exit(CLAIM_FAILED)
