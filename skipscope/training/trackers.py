@@ -1,7 +1,7 @@
 """Activations, weights and gradients of chosen layers while a network trains: their whole distributions, as they are.
 
-Paper C (figures 4 to 6) shows them for the first layer and the last but one of networks of 110 layers, without any
-normalisation. A `Tracker` is the function of a hook: `At([0, 1, 5], Tracker(None, data.train))`. At every look it
+Oyedotun et al. (figures 4 to 6) show them for the first layer and the last but one of networks of 110 layers, without
+any normalisation. A `Tracker` is the function of a hook: `At([0, 1, 5], Tracker(None, data.train))`. At every look it
 passes the same few batches through the model itself, eagerly, as a training step would: with the statistics of the
 batch, and with the gradient of the mean cross-entropy of each batch. The images are not augmented, and the model keeps
 its own precision. Nothing of the model changes: buffers are copies, gradients are not stored.

@@ -3,6 +3,7 @@
 from skipscope.report.figures.alignment import alignment, coupling, decay, energy
 from skipscope.report.figures.conditioning import conditioning
 from skipscope.report.figures.curves import collapse, gradient_ranks, profile, steps, straightness, training
+from skipscope.report.figures.distributions import distributions
 from skipscope.report.figures.export import save
 from skipscope.report.figures.hessian import hessian
 from skipscope.report.figures.law import law
@@ -18,6 +19,7 @@ __all__ = [
     "coupling",
     "decay",
     "depth",
+    "distributions",
     "energy",
     "gradient_ranks",
     "growth",

@@ -18,6 +18,7 @@ from skipscope.report.views.alignment import alignment_view
 from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.conditioning import conditioning_view
 from skipscope.report.views.curvature import curvature_view
+from skipscope.report.views.distributions import distributions_view
 from skipscope.report.views.history import history_view
 from skipscope.report.views.law import law_view
 from skipscope.report.views.leading import leading_view
@@ -67,6 +68,7 @@ VIEWS = {  # by measure, in the order in which a report shows them
     "verification": ViewOfMeasure("Tests of the linearisation", verification_view),
     "conditioning": ViewOfMeasure("Conditioning", conditioning_view),
     "curvature": ViewOfMeasure("Curvature", curvature_view),
+    "distributions": ViewOfMeasure("Activations, weights and gradients", distributions_view),
 }
 
 

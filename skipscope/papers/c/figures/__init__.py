@@ -1,13 +1,11 @@
 """The figures of paper C: those in FIGURES are `ss.plot.NAME`."""
 
-from skipscope.papers.c.figures.histograms import distributions
 from skipscope.papers.c.figures.layer_conditions import hidden_conditions, rank_shares, weight_conditions
 from skipscope.papers.c.figures.twins import generalisation, twin_accuracies, twin_curves
 
 FIGURES = {
     figure.__name__: figure
     for figure in (
-        distributions,
         generalisation,
         hidden_conditions,
         rank_shares,

@@ -1,6 +1,5 @@
 """What a report shows of the datasets of paper C, by measure."""
 
-from skipscope.papers.c.views.histograms import histograms_view
 from skipscope.papers.c.views.layer_conditions import gradient_ranks_view, layer_conditions_view
 from skipscope.papers.c.views.theory import products_view
 from skipscope.papers.c.views.twins import drift_view, generalisation_view, twins_view
@@ -12,6 +11,5 @@ VIEWS = {
     "drift": ViewOfMeasure("DiracNets", drift_view),
     "layer_conditions": ViewOfMeasure("Condition numbers of trained networks", layer_conditions_view),
     "gradient_ranks": ViewOfMeasure("Ranks of errors and gradients", gradient_ranks_view),
-    "distributions": ViewOfMeasure("Activations, weights and gradients", histograms_view),
     "theory_products": ViewOfMeasure("Products of many weights", products_view),
 }

@@ -9,7 +9,6 @@ import numpy
 
 from skipscope.errors import InputError
 from skipscope.report.style import COLOURS, GREY, by_network, named_ticks, styled
-from skipscope.training.streaming import rebinned
 
 if TYPE_CHECKING:
     import xarray
@@ -30,7 +29,7 @@ LINES: dict[str | float, tuple[str, str, str]] = {  # quantity: name, colour, da
 
 
 def distributions(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], what: str = "activations") -> Any:
-    """All values of a quantity against the epoch, one row per layer, one column per network: the paper's figures 4-6.
+    """All values of a quantity against the epoch, one row per layer, one column per network.
 
     Cells are the share of values, lines are quantiles. An axis is linear around zero and logarithmic from there on, the
     same for all networks of a row. datasets: of `training.trackers.distributions`, with dimension `network` or by name.
@@ -150,6 +149,8 @@ def _number(data: xarray.Dataset) -> str:
 
 
 def _panel(figure: Any, data: xarray.Dataset, axis: _Axis, *, legend: bool, **here: Any) -> None:
+    from skipscope.training.streaming import rebinned  # which needs torch
+
     epochs = [str(epoch) for epoch in data["epoch"].values]
     places, edges = numpy.arange(len(epochs)), axis.edges()
     counts = data["histogram"].transpose("epoch", "bin").fillna(0).values

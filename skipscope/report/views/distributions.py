@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from skipscope.papers.c.figures.histograms import distributions, layer_in_words
+from skipscope.report.figures.distributions import distributions, layer_in_words
 from skipscope.report.style import by_network
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Picture, View, counted, made_by, named
@@ -20,13 +20,13 @@ QUANTITIES = {
     "weights": "the entries of the layer's weight",
     "gradients": "the entries of the weight's gradient, of the mean loss of a batch",
 }
-FIGURES = {"activations": 4, "weights": 5, "gradients": 6}  # of paper C
+FIGURES = {"activations": 4, "weights": 5, "gradients": 6}  # of the paper
 CAPTION = (
     "{title}: {meaning}, over {samples}, one column per epoch that was looked at. Cells: share of all finite values, "
     "on a logarithmic scale of colours; lines: extremes, 1 %, 50 % and 99 % quantiles. Nothing is normalised; a row "
     "has one axis, linear around zero and logarithmic from there on. Crosses at the top: NaN or infinite values. The "
-    "paper (figure {figure}) shows values of PlainNet that blow up at layer 1, and moderate ones at the last layer but "
-    "one and in residual networks."
+    "paper (Oyedotun et al., figure {figure}) shows values of PlainNet that blow up at layer 1, and moderate ones at "
+    "the last layer but one and in residual networks."
 )
 COLUMNS = ["network", "quantity", "layer", "epoch", "p99 of |x|", "smallest", "1 %", "median", "99 %", "largest"]
 ABOUT = (
@@ -35,7 +35,7 @@ ABOUT = (
 )
 
 
-def histograms_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+def distributions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = by_network(named(datasets))
     whole = list(cases.items())
     groups = [dict(whole[start : start + SIDE_BY_SIDE]) for start in range(0, len(whole), SIDE_BY_SIDE)]

@@ -12,9 +12,9 @@ from torch import nn
 
 from skipscope.data.dataset import Images
 from skipscope.errors import InputError
-from skipscope.papers.c.figures.histograms import EMPTIEST, ROWS, _Axis, distributions
-from skipscope.papers.c.views.histograms import histograms_view
-from skipscope.report.views import sections_of
+from skipscope.report.figures.distributions import EMPTIEST, ROWS, _Axis, distributions
+from skipscope.report.views import VIEWS, sections_of
+from skipscope.report.views.distributions import distributions_view
 from skipscope.training import History, trackers
 from tests import seeded
 
@@ -114,13 +114,13 @@ def test_a_quantity_that_was_not_tracked() -> None:
     data = looks("a net").sel(what=["weights"])
     with pytest.raises(InputError, match="no dataset has 'activations'; expected what from weights"):
         distributions(data)
-    assert list(histograms_view({"h": data}).figures) == ["weights"]
+    assert list(distributions_view({"h": data}).figures) == ["weights"]
 
 
 def test_the_view_compares_networks() -> None:
     cases = {"histograms-a": looks("plain", (1.0, 1e3, 1e6)), "histograms-b": looks("residual", spoiled=True)}
     cases = {name: data.assign_attrs(study="C.histograms") for name, data in cases.items()}
-    view = histograms_view(cases)
+    view = distributions_view(cases)
     assert list(view.figures) == ["activations", "weights", "gradients"]
     assert all(picture.studies == ("C.histograms",) for picture in view.figures.values())
     assert "over 64 samples in training mode" in view.figures["activations"].caption
@@ -145,9 +145,10 @@ def test_the_view_compares_networks() -> None:
 def test_many_networks_are_in_several_figures() -> None:
     data = looks("a net").isel(epoch=[0])
     cases = {f"h{k}": data.assign_attrs(network=f"net {k}") for k in range(5)}
-    figures = histograms_view(cases).figures
+    figures = distributions_view(cases).figures
     assert [name for name in figures if name.startswith("weights")] == ["weights", "weights-2"]
 
 
 def test_it_has_a_place_in_the_report() -> None:
+    assert "distributions" in VIEWS  # those of the core, which has the trackers
     assert [section.measure for section in sections_of({"a": looks("a net")})] == ["distributions"]
