@@ -37,6 +37,13 @@ def test_states_that_enter_a_new_stage_are_marked_in_every_panel() -> None:
     assert stage_boundaries(data.drop_vars("stage")) == []
 
 
+def test_the_last_state_is_the_exit_whatever_it_is_called() -> None:
+    data = stability_data()
+    names = [*data["unit"].values, "behind the last unit"]
+    ticks = growth(data.assign_coords(state=names)).layout.xaxis.ticktext
+    assert ticks == growth(data).layout.xaxis.ticktext == (*data["unit"].values, "exit")
+
+
 def test_of_many_images_some_are_drawn_and_the_caption_says_so() -> None:
     data = stability_data(samples=100)
     view = stability_view({"far": data})

@@ -32,7 +32,7 @@ def growth(dataset: xarray.Dataset) -> Any:
     figure = chart(
         series,
         panels=kinds,
-        x=named_ticks([_short(state) for state in states]),
+        x=named_ticks(_ticks(dataset)),
         y=titled_first("RMS of the perturbation", len(kinds), log=True),
         height=440,
         shared_yaxes=True,
@@ -140,5 +140,7 @@ def _span(dataset: xarray.Dataset) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
-def _short(state: str) -> str:
-    return "exit" if state.startswith("exit of ") else state
+def _ticks(dataset: xarray.Dataset) -> list[str]:
+    """States are the units' entries, which have the units' names, and behind them the exit of the last unit."""
+    entries = names_of(dataset, "state")[: dataset.sizes["unit"]]
+    return entries + ["exit"] * (dataset.sizes["state"] - len(entries))
