@@ -68,13 +68,13 @@ def renamed_parameters(*, positional: Sequence[str] = (), **names: str) -> Calla
     def decorate(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
         count = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
-        called = function.__name__
+        called = function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             if len(args) <= count + len(positional):  # with more of them Python itself says what is wrong
                 for name, value in zip(positional, args[count:], strict=False):
-                    _warn(f"{called}: give {name} by its name, {name}=...; by position it is not taken any longer")
+                    _warn(f"{called}: give {name} by its name, {name}=...; by position is the old form")
                     _put(called, options, name, name, value)
                 args = args[:count]
             for old, new in names.items():

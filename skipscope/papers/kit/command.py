@@ -27,7 +27,6 @@ from skipscope.registration import papers
 from skipscope.text_table import in_columns
 
 if TYPE_CHECKING:
-    from skipscope.papers.kit.claims import Claim
     from skipscope.runs.decisions import Decision
 
 study = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -79,7 +78,9 @@ def list_studies(
         from skipscope.papers.kit.catalogue import claims, studies, study_of
 
     decided = _decisions(runs or [])
-    rows = [_claim_row(claim, study_of(claim).id, decided.get(claim.id)) for claim in claims()]
+    rows = [_claim_row(claim.id, claim.text, study_of(claim).id, decided.pop(claim.id, None)) for claim in claims()]
+    # Of papers that are not installed here.
+    rows += [_claim_row(one.id, one.claim, one.study, one) for one in decided.values()]
     if as_json:
         listed = [{"id": study.id, "title": study.title, "presets": list(study.presets)} for study in studies()]
         talk.result(document({"studies": listed, "claims": rows}))
@@ -225,9 +226,9 @@ def _decisions(runs: list[Path]) -> dict[str, Decision]:
     return decided
 
 
-def _claim_row(claim: Claim, study: str, decision: Decision | None) -> dict[str, str]:
+def _claim_row(id: str, claim: str, study: str, decision: Decision | None) -> dict[str, str]:
     state = "not run" if decision is None else f"{decision.verdict} ({decision.preset})"
-    return {"id": claim.id, "study": study, "state": state, "claim": claim.text}
+    return {"id": id, "study": study, "state": state, "claim": claim}
 
 
 def _shown(found: dict[str, Any], preset: str) -> str:

@@ -102,8 +102,19 @@ def _read(text: str, kind: Any, key: str) -> Any:
     try:
         return _value(text, kind)
     except ValueError as error:
-        name = getattr(kind, "__name__", str(kind)) if typing.get_origin(kind) is None else str(kind)
-        raise InputError(f"the setting {key}={text}: expected {name}, with commas between several values") from error
+        raise InputError(f"the setting {key}={text}: expected {_in_words(kind)}") from error
+
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _in_words(kind: Any) -> str:
+    arguments = [part for part in typing.get_args(kind) if part not in (type(None), ...)]
+    if typing.get_origin(kind) is tuple:
+        return f"values with commas between them and no brackets, each {_in_words(arguments[0])}"
+    if arguments:
+        return f"{_in_words(arguments[0])}, or none"
+    return WORDS.get(kind, str(kind))
 
 
 def _value(text: str, kind: Any) -> Any:

@@ -146,7 +146,7 @@ class AlignmentSettings(TrainingSettings):
         yield (
             not self.deciding or bool({*map(plain, self.deciding)} & {*map(plain, self.subjects)}),
             f"deciding: expected some of the subjects {', '.join(self.subjects)}, got {', '.join(self.deciding)}; "
-            "--set deciding= lets all of them decide",
+            "with none named all of them decide",
         )
 
 

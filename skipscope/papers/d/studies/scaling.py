@@ -143,7 +143,7 @@ def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torc
     unit = with_scaled_skip(trunk[name], alpha)
     law = law_or_reason(unit, point)
     if not isinstance(law, Law):
-        raise InputError(f"D.scaling: no law for the unit {name}: {law}; name other units with --set units=...")
+        raise InputError(f"D.scaling: no law for the unit {name}: {law}; name others in the setting units")
     size = min(unit.jacobian(point).shape[1:])
     spectrum = singular_values(unit.jacobian(point), route="svd" if size <= 1024 else "gram")
     factor = torch.full((len(law.rank),), abs(alpha), dtype=torch.float64)
