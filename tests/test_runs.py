@@ -532,6 +532,18 @@ def test_a_broken_record_is_one_line(tmp_path: Path, content: Any, message: str)
     assert files(tmp_path) == {"run.json"}
 
 
+def test_a_run_of_the_version_that_counted_stages_from_zero_says_so(tmp_path: Path) -> None:
+    path = decided(tmp_path / "run")
+    assert load_run(path).flaws == ()
+    record = json.loads((path / "run.json").read_text())
+    record["versions"]["skipscope"] = "0.1.0"
+    record.pop(KEY)
+    write_record(path, record)
+    assert load_run(path).flaws == (
+        "Version 0.1.0 made it: its stages are counted from 0, the names of its units from stage1.",
+    )
+
+
 CLAIM: dict[str, Any] = {
     **dict.fromkeys(("id", "paper", "claim", "statistic", "expected", "preset", "reason"), "text"),
     "measured": {},

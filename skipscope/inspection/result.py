@@ -88,7 +88,7 @@ class Result:
         tables = [str(table) for section in sections for table in section.view.tables]
         lines = [f"left out: {what}: {why}" for what, why in self.left_out.items()]
         lines += [
-            f"{section.heading}: not shown, because of a bug in skipscope: {section.failure!r}"
+            f"{section.heading}: not shown, because of a bug in what shows it: {section.failure!r}"
             for section in sections
             if section.failure is not None
         ]

@@ -54,6 +54,8 @@ class SavedRun:
             found.append(f"Not as the run wrote them: {', '.join(self.changed)}.")
         if not self.sealed:
             found.append(f"An older version wrote {NAME}, without a digest: whether it was changed is not known.")
+        if self.record["versions"].get("skipscope") == "0.1.0":
+            found.append("Version 0.1.0 made it: its stages are counted from 0, the names of its units from stage1.")
         return tuple(found)
 
     def require(self, *names: str) -> None:

@@ -62,7 +62,7 @@ def test_inspect(as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     if as_json:
         check(captured.out, captured.err, json_keys={"folder", "run", "measured"})
     else:
-        missing = f"Broken: not shown, because of a bug in skipscope: ZeroDivisionError({BUG!r})"
+        missing = f"Broken: not shown, because of a bug in what shows it: ZeroDivisionError({BUG!r})"
         check(captured.out, captured.err, "Spectra", missing)
 
 

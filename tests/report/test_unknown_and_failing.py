@@ -23,7 +23,7 @@ from tests.commands import run_command
 from tests.report.hostile import CODE, NAMES
 from tests.report.synthetic import decision, noise_data, spectra_data, stability_data
 
-MARK = "This part of the report could not be made, because of a bug in skipscope"
+MARK = "This part of the report could not be made, because of a bug in what shows it"
 ONLY_FROM_FOLDERS = (  # without the finder of an editable installation, which knows where the papers are
     "import sys; from importlib.machinery import *;"
     "sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder];"
