@@ -50,6 +50,7 @@ COMMANDS = {
     "check-gpt2": f"check {GPT2} --json",
 }
 KINDS = ("smoke", "quick", "inspect", "check")
+RUN = "import skipscope; skipscope.__version__ = '{version}'; from skipscope.cli import main; main()"
 
 TEXT = "OUT"  # numpy's kinds of arrays that hold text
 # What a record says of the time, the machine and the files, and not of the results.
@@ -120,8 +121,11 @@ ADDED: dict[str, Callable[[Any, str], bool]] = {
 # ---- running
 
 
-def results_of(checkout: Path, side: str, out: Path, parts: list[str], keep: bool) -> Path:
-    """The folder with the results of a checkout, one folder per part; parts that are there are kept on request."""
+def results_of(checkout: Path, side: str, out: Path, parts: list[str], keep: bool, version: str) -> Path:
+    """The folder with the results of a checkout, one folder per part; parts that are there are kept on request.
+
+    version: that the package is to have, since it is part of the names of trained networks and of their datasets.
+    """
     state = state_of(checkout)
     folder = out / f"{side}-{state}"
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -139,7 +143,7 @@ def results_of(checkout: Path, side: str, out: Path, parts: list[str], keep: boo
         own = {**environment, **folders, "SKIPSCOPE_OFFLINE": "1"}
         require_package(checkout, work, own)
         start = time.monotonic()
-        command = [sys.executable, "-m", "skipscope", *COMMANDS[part].split()]
+        command = [sys.executable, "-c", RUN.format(version=version), *COMMANDS[part].split()]
         with (work / "output.txt").open("w") as output, (work / "errors.txt").open("w") as errors:
             code = subprocess.run(command, cwd=work, env=own, stdout=output, stderr=errors).returncode
         done = {"command": COMMANDS[part], "exit code": code, "seconds": round(time.monotonic() - start)}
@@ -151,6 +155,11 @@ def results_of(checkout: Path, side: str, out: Path, parts: list[str], keep: boo
         shutil.rmtree(work / "cache", ignore_errors=True)
         (work / "done.json").write_text(json.dumps(done))
     return folder
+
+
+def version_of(checkout: Path) -> str:
+    command = [sys.executable, "-c", "import skipscope; print(skipscope.__version__)"]
+    return subprocess.check_output(command, env={**os.environ, "PYTHONPATH": str(checkout)}, cwd="/", text=True).strip()
 
 
 def state_of(checkout: Path) -> str:
@@ -307,10 +316,11 @@ def main() -> None:
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"--only: expected some of {', '.join(KINDS)}, got {', '.join(sorted(unknown))}")
     parts = [part for part in COMMANDS if part.split("-")[0] in kinds]
-    old = results_of(options.old.resolve(), "old", options.out.resolve(), parts, options.keep)
+    version = version_of(options.old.resolve())
+    old = results_of(options.old.resolve(), "old", options.out.resolve(), parts, options.keep, version)
     if options.new is None:
         return
-    new = results_of(options.new.resolve(), "new", options.out.resolve(), parts, options.keep)
+    new = results_of(options.new.resolve(), "new", options.out.resolve(), parts, options.keep, version)
     rows: dict[str, Row] = {}
     for part in parts:
         found = compare(content_of(old / part), content_of(new / part), options.exact)

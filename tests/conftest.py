@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skipscope.inspection import Result
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the programs that tests start
 if device := os.environ.get("SKIPSCOPE_TEST_DEVICE"):
     torch.set_default_device(device)
 
