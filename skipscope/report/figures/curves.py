@@ -104,14 +104,14 @@ def curves(
                 values.append(curve.values)
         y.append(axis(log=needs_logarithm(numpy.concatenate(values))))
     longest = max(networks.values(), key=lambda data: data.sizes[along])
-    ticks = named_ticks(names_of(longest, along)) if named else axis(along)
-    # Names are below the last panel of a column: others would run into titles.
-    last = [{"showticklabels": panel + columns >= len(panels)} if named else {} for panel in range(rows * columns)]
+    # Names of members, or of the axis, are below the last panel of a column: others would run into titles.
+    last = [panel + columns >= len(panels) for panel in range(rows * columns)]
+    ticks = named_ticks(names_of(longest, along)) if named else {}
     return chart(
         series,
         panels=list(panels.values()),
         columns=columns,
-        x=[{**ticks, **shown} for shown in last],
+        x=[{**ticks, "showticklabels": here} if named else axis(along if here else "") for here in last],
         y=y,
         height=260 * rows + 140,
         vertical_spacing=0.25 / rows,
