@@ -158,7 +158,7 @@ def run(
     usable_device(device)
     studies = find(id)
     settings = by_new_names(studies, settings, talk.say)
-    settings_of(studies, preset, settings)  # found out before anything is said
+    settings_of(studies, preset, settings)  # a wrong one is refused before anything is printed
     named = id.upper() if len(id) == 1 else ",".join(found.id for found in studies)
     folder = out or Path("runs") / f"{named}-{preset}"
     require_run_folder(folder, what_is_run(id, studies), resume)
