@@ -65,6 +65,7 @@ def screenshots(report: Path) -> None:
         page.screenshot(path=PICTURES / "report.png")
         page.locator("#theme").click()
         page.wait_for_timeout(500)
+        page.evaluate("() => document.querySelector('#map').scrollIntoView()")  # the click has moved the page
         page.screenshot(path=PICTURES / "report-dark.png")
         browser.close()
 
