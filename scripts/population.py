@@ -4,8 +4,9 @@
 
 Trains 5 ResNet-56 and 5 ResNet-110 with projections, each in a process of its own, and writes for each the float32
 weights (NAME-seedS.safetensors) and its numbers (NAME-seedS.json). A network is the one that `skipscope train NAME
---seed S` makes with the same recipe. After --seconds every process stops by itself, at its last whole epoch; the same
-command goes on from there, and passes over what is finished. The exit status is 3 while something is left to do.
+--seed S` makes with the same recipe (--recipe 2: another schedule and decay). After --seconds every process stops by
+itself, at its last whole epoch; the same command goes on from there, and passes over what is finished. The exit status
+is 3 while something is left to do.
 
 One small network fills a part of a GPU only. Processes share it in turns, unless the CUDA Multi-Process Service runs
 (`nvidia-cuda-mps-control -d`): then their kernels run at the same time. Do not kill processes under it; --seconds is
@@ -24,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+# Both with a rate of 0.1 that rises for 5 epochs. 1: half a cosine; 2: a tenth at 50 % and again at 75 % of the epochs.
+RECIPES = (1, 2)
 NETWORKS = ("resnet110-cifar-projection", "resnet56-cifar-projection")
 SEEDS = range(1000, 1005)
 SAY_EVERY = 30  # seconds
@@ -40,6 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--networks", nargs="+", default=NETWORKS, metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--recipe", type=int, default=1, choices=RECIPES)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--samples", type=int, help="of the training images, a fifth as many to test: for a trial")
     parser.add_argument("--device", default="cpu")
@@ -82,10 +86,9 @@ def train_one(options: argparse.Namespace, name: str, seed: int) -> None:
         epochs=options.epochs,
         batch=128,
         rate=0.1,
-        schedule="cosine",
+        **schedule(options.recipe, options.epochs),
         warmup=min(5, options.epochs - 1),
         nesterov=True,
-        weight_decay=5e-4,
         augmentation="crop-flip",
         precision="bfloat16",
         seed=seed,
@@ -116,6 +119,12 @@ def train_one(options: argparse.Namespace, name: str, seed: int) -> None:
     write_whole(place, lambda path: path.write_bytes(content))
     write_whole(numbers, lambda path: path.write_text(as_json(about) + "\n"))
     print(f"{title}: finished, {about['test_accuracy']:.2%} of the test images right", flush=True)
+
+
+def schedule(recipe: int, epochs: int) -> dict[str, Any]:
+    if recipe == 1:
+        return {"schedule": "cosine", "weight_decay": 5e-4}
+    return {"schedule": "step", "milestones": (epochs // 2, epochs * 3 // 4), "weight_decay": 1e-4}
 
 
 class Clock:
