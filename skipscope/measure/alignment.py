@@ -55,8 +55,9 @@ from skipscope.measure.selection import (
 )
 from skipscope.progress import Progress
 from skipscope.renamed import renamed_parameters
-from skipscope.spectrum import SVD, square_norm, svd
+from skipscope.spectrum import SVD, svd
 from skipscope.spectrum.plan import Route
+from skipscope.spectrum.truncated_svd import square_norm
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.trunk import Part
 

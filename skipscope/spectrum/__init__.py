@@ -5,7 +5,7 @@ from skipscope.spectrum.density import Density, Estimate, spectral_density
 from skipscope.spectrum.full import Spectrum, singular_values
 from skipscope.spectrum.lanczos import Eigs, Inertia, eigs, inertia
 from skipscope.spectrum.plan import Plan, plan
-from skipscope.spectrum.truncated_svd import SVD, square_norm, svd
+from skipscope.spectrum.truncated_svd import SVD, svd
 
 __all__ = [
     "SVD",
@@ -23,6 +23,5 @@ __all__ = [
     "plan",
     "singular_values",
     "spectral_density",
-    "square_norm",
     "svd",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,7 @@ for statement in sys.argv[1:]:
 
 def test_every_public_name_is_there_and_nothing_else() -> None:
     for name in skipscope.__all__:
-        if name not in skipscope._MODULES:
+        if name != "plot":  # a module
             assert getattr(skipscope, name).__name__ == name
     assert set(skipscope.__all__) <= set(dir(skipscope))
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
@@ -86,9 +87,15 @@ def test_every_public_name_is_there_and_nothing_else() -> None:
 def test_what_type_checkers_see_is_what_there_is() -> None:
     tree = ast.parse(Path(skipscope.__file__).read_text(encoding="utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert sorted(seen) == sorted(skipscope.__all__)
-    assert seen == {**skipscope._HOMES, **dict.fromkeys(skipscope._MODULES, "skipscope")}
+    seen = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:  # "as" says to a type checker that the name is public, and so does a star
+            assert alias.name == (alias.asname or "*")
+            names = importlib.import_module(str(node.module)).__all__ if alias.name == "*" else [alias.name]
+            seen |= dict.fromkeys(names, node.module)
+    assert sorted(seen) == skipscope.__all__
+    assert seen == skipscope._HOMES
 
 
 def test_a_public_name_can_be_replaced_for_a_test(monkeypatch: pytest.MonkeyPatch) -> None:

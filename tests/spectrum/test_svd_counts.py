@@ -9,8 +9,8 @@ import torch
 
 import skipscope as ss
 from skipscope.linear import Dense
-from skipscope.spectrum import square_norm
 from skipscope.spectrum.plan import DENSE_BYTES, DENSE_SIDE, costs
+from skipscope.spectrum.truncated_svd import square_norm
 
 PLAN = sys.modules["skipscope.spectrum.plan"]  # the name in its package is the function
 VALUES = torch.tensor([8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
