@@ -10,11 +10,10 @@ from skipscope.renamed import keep_old_names
 if TYPE_CHECKING:
     from skipscope.models.blocks import DiracConv2d, DiracLinear
     from skipscope.models.connected import ConnectedNet
-    from skipscope.models.connected_specification import ConnectedSpec
     from skipscope.models.names import build
     from skipscope.models.resnet import ResNet
-    from skipscope.models.resnet_specification import ResNetSpec
     from skipscope.models.source import Source, resolve
+    from skipscope.models.specification import ConnectedSpec, ResNetSpec
 
 __all__ = [
     "ConnectedNet",
@@ -33,11 +32,10 @@ defer(
     {
         "blocks": "DiracConv2d DiracLinear",
         "connected": "ConnectedNet",
-        "connected_specification": "ConnectedSpec",
         "names": "build",
         "resnet": "ResNet",
-        "resnet_specification": "ResNetSpec",
         "source": "Source resolve",
+        "specification": "ConnectedSpec ResNetSpec",
     },
 )
 

@@ -8,7 +8,7 @@ With several paths (ResNeXt) W1 leads to cardinality * group_width units, and W2
 unless stated otherwise. With `preactivation` a block is h + W2 relu norm W1 relu norm h, the stem is the bare
 matrix, and a norm and an activation (`final_norm`) stand before the classifier. One seed gives a network and its plain
 twin the same initial weights. He et al.'s variance is that of the fan-in, so that states keep their size from the
-image on; the classifier's weights are normal of variance 1 / width.
+image on.
 
 They are the networks of the theory in O. Oyedotun, K. Al Ismaeil, D. Aouada: Training Very Deep Neural Networks:
 Rethinking the Role of Skip Connections; the ones trained there are convolutional.
@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.models.blocks import ACTIVATIONS, BLOCKS, BlockPlan
-from skipscope.models.connected_specification import ConnectedSpec
-from skipscope.models.initialisation import draw
 from skipscope.models.network import BlockNetwork
+from skipscope.models.specification import ConnectedSpec
 
 
 class ConnectedNet(BlockNetwork):
@@ -42,7 +41,7 @@ class ConnectedNet(BlockNetwork):
         if spec.preactivation:
             self.final_norm = plan.norm(spec.width)
         self.classifier = nn.Linear(spec.width, spec.classes)
-        self._initialise()
+        self.initialise(nn.Linear, spec, fan="fan_in")
 
     def stem(self, x: Tensor) -> Tensor:
         h = self.first(x.flatten(1))
@@ -63,13 +62,6 @@ class ConnectedNet(BlockNetwork):
 
     def extra_repr(self) -> str:
         return f"initial={self.spec.initial}"
-
-    def _initialise(self) -> None:
-        self.initialise_classifier()
-        matrices = [layer for layer in self.layers(nn.Linear) if layer is not self.classifier]
-        draw(matrices, self.spec.initial, self.spec.activation, "fan_in")
-        if self.spec.zero:
-            self.zero_branches()
 
 
 def _plan(spec: ConnectedSpec) -> BlockPlan:

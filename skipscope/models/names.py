@@ -1,6 +1,6 @@
 """Names of our own networks: FAMILY DEPTH - INPUT [- OPTION ...], as in `resnet56-cifar` or `plainnet110-mnist-nonorm`.
 
-Papers have names of their own (`families.py`), such as `type1-mnist-w64-b16`: a name belongs to the family whose
+Papers have names of their own (`grammar.py`), such as `type1-mnist-w64-b16`: a name belongs to the family whose
 beginning it has.
 
 families  resnet, plainnet (no skips), resnext (8 paths); with pre- before: norm and activation before convolutions;
@@ -31,13 +31,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.models.connected_specification import ConnectedSpec
 from skipscope.models.grammar import LARGEST, options_given_once, refuse, short, whole
-from skipscope.models.resnet_specification import ResNetSpec
+from skipscope.models.specification import ConnectedSpec, ResNetSpec
 from skipscope.registration import networks
 
 if TYPE_CHECKING:
-    from skipscope.models.families import NetworkNames
+    from skipscope.models.grammar import NetworkNames
     from skipscope.models.resnet import ResNet
 
 CHANNELS = (16, 32, 64)

@@ -1,4 +1,8 @@
-"""What each kind of MODEL has to say about itself before anything is built."""
+"""What each kind of MODEL has to say about itself before anything is built: a `Recipe`.
+
+Here are the recipes of our own networks (skipscope:NAME) and of torchvision and timm, by the names that these libraries
+give their models; `huggingface.py` and `factory.py` have the others.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,12 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.models.memory import require_input_room
+from skipscope.models.names import build, parse
 from skipscope.models.request import no_text
 
 BATCH_SIZE = 2  # a batch of one would specialise an exported graph
+IMAGE = (3, 224, 224)
+FRAMES = 16  # the clip length that torchvision's video networks were trained with
 
 Batch = Tensor | tuple[Any, ...] | dict[str, Any]
 
@@ -69,3 +76,63 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     close = longer[:4] or difflib.get_close_matches(name, known, n=4, cutoff=0.5)
     hint = f"; did you mean {', '.join(close)}?" if close else f"; it knows {len(known)} names, such as {known[0]}"
     return InputError(f"{kind} has no model '{name}'{hint}")
+
+
+def skipscope_recipe(name: str) -> Recipe:
+    shape = parse(name)["input_shape"]
+    return _of_images("skipscope", name, lambda: build(name).eval(), lambda model: shape)
+
+
+def torchvision_recipe(name: str) -> Recipe:
+    """A torchvision network; those for video get clips as their weights' own transforms cut them."""
+    from torchvision import models
+
+    if name not in models.list_models():
+        raise unknown_name("torchvision", name, models.list_models())
+    family = models.get_model_builder(name).__module__.removeprefix("torchvision.models.").split(".")[0]
+    if family == "detection":
+        raise InputError(
+            f"torchvision:{name} takes lists of images and targets; wrap the part to look at, such as its backbone, "
+            "in a function and name it as file.py:function"
+        )
+
+    def shape(model: nn.Module) -> Sequence[int]:
+        if family != "video":
+            return IMAGE
+        return (3, FRAMES, *models.get_model_weights(name).DEFAULT.transforms().crop_size)
+
+    return _of_images("torchvision", name, lambda: models.get_model(name, weights=None).eval(), shape)
+
+
+def timm_recipe(name: str) -> Recipe:
+    """A timm network, with the input size of its own configuration."""
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise InputError("timm is not installed; install skipscope[models] or timm") from error
+
+    # create_model would also take hub addresses and then reach for the network.
+    if not timm.is_model(name.partition(".")[0]):
+        raise unknown_name("timm", name, timm.list_models())
+
+    def build() -> nn.Module:
+        try:
+            return timm.create_model(name, pretrained=False).eval()
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"timm cannot build '{name}': {error}") from error
+
+    return _of_images(
+        "timm", name, build, lambda model: getattr(model, "pretrained_cfg", {}).get("input_size") or IMAGE
+    )
+
+
+def _of_images(
+    library: str, name: str, make: Callable[[], nn.Module], shape: Callable[[nn.Module], Sequence[int]]
+) -> Recipe:
+    """shape: of an image, where the user names none."""
+
+    def example(model: nn.Module, wish: Wish) -> Batch:
+        refuse_text(wish, f"{library}:{name}")
+        return random_images(wish.shape or shape(model), wish.samples)
+
+    return Recipe(f"{library} {name}", make, example, skeleton=make)

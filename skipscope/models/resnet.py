@@ -27,9 +27,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from skipscope.models.blocks import ACTIVATIONS, BLOCKS, Block, BlockPlan
-from skipscope.models.initialisation import draw
 from skipscope.models.network import BlockNetwork
-from skipscope.models.resnet_specification import ResNetSpec
+from skipscope.models.specification import ResNetSpec
 
 
 class ResNet(BlockNetwork):
@@ -59,7 +58,7 @@ class ResNet(BlockNetwork):
         if spec.preactivation:
             self.final_norm = norm(after)
         self.classifier = nn.Linear(after, spec.classes)
-        self._initialise()
+        self.initialise(nn.Conv2d, spec)
 
     def stem(self, x: Tensor) -> Tensor:
         x = self.conv(x)
@@ -78,13 +77,6 @@ class ResNet(BlockNetwork):
 
     def extra_repr(self) -> str:
         return "" if self.spec.initial == "he" else f"initial={self.spec.initial}"
-
-    def _initialise(self) -> None:
-        """Weights on shortcuts are drawn last, so that a twin without them gets the same."""
-        self.initialise_classifier()
-        draw(self.layers(nn.Conv2d), self.spec.initial, self.spec.activation)
-        if self.spec.zero:
-            self.zero_branches()
 
 
 def _kind(spec: ResNetSpec) -> type[Block]:

@@ -1,4 +1,4 @@
-"""Weights of the same networks under the names that other libraries give them.
+"""Do the tensors of a file fit a model? Also under the names that other libraries give to our networks.
 
 A scheme is a list of rules, each from a foreign name to ours. A file is taken by the first scheme under which every
 tensor fits by name and shape; nothing is loaded by half. What names and shapes do not show stays the user's to know:
@@ -8,17 +8,16 @@ a network trained without skips, or one whose zero channels are not half in fron
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models.anatomy import differences
-from skipscope.models.fit import misfits
 from skipscope.models.resnet import ResNet
 
+BLOCK = re.compile(r"stage(\d{1,6})\.(\d{1,6})\.conv(\d{1,6})\.weight")
 NORM = r"\.(weight|bias|running_mean|running_var|num_batches_tracked)"
 
 
@@ -122,3 +121,85 @@ def _advice(different: Mapping[str, tuple[object, object]]) -> str:
         parts.append(f"name the depth {different['depth'][0]}")
     advice = "; ".join(parts) or "name the network that was trained, for example skipscope:resnet56-cifar"
     return advice[0].upper() + advice[1:]
+
+
+def misfits(model: nn.Module, state: Mapping[str, Tensor]) -> list[str]:
+    """Missing and unexpected names, and other shapes."""
+    own = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
+    # Tied weights are stored once, and old checkpoints lack the step counter of a batch norm.
+    given = {_storage(own[key]) for key in state if key in own}
+    missing = [
+        key
+        for key, value in own.items()
+        if key not in state and _storage(value) not in given and not key.endswith("num_batches_tracked")
+    ]
+    unexpected = [key for key in state if key not in own]
+    misshaped = [
+        f"{key} {_size_in_words(state[key])} in the file, {_size_in_words(value)} in the model"
+        for key, value in own.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    return [
+        f"{len(names)} {kind} ({_first_few(names)})"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshaped))
+        if names
+    ]
+
+
+def _storage(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+def _size_in_words(tensor: Tensor) -> str:
+    return "x".join(str(size) for size in tensor.shape) or "scalar"
+
+
+def _first_few(names: Iterable[str], count: int = 3) -> str:
+    names = list(names)
+    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
+
+
+def anatomy(state: Mapping[str, Tensor]) -> dict[str, object]:
+    """The options of `ResNet` that tensors under our names show; what they do not show is left out.
+
+    Zero-padding and no skips at all look the same: neither has weights.
+    """
+    places = [tuple(map(int, found.groups())) for name in state if (found := BLOCK.fullmatch(name))]
+    if not places:
+        return {}
+    stages, _, layers = (max(column) for column in zip(*places, strict=True))
+    blocks = len({place[:2] for place in places})
+    seen: dict[str, object] = {
+        "stages": stages,
+        "depth": blocks * layers + 2,
+        "block": "bottleneck" if layers == 3 else "basic",
+        "shortcut": "projection" if any(".shortcut." in name for name in state) else "pad",
+        "batch_norm": any("norm" in name for name in state),
+    }
+    if stem := _shape(state, "conv.weight", 4):
+        seen["channels"], seen["input_channels"] = stem[:2]
+    if classifier := _shape(state, "classifier.weight", 2):
+        seen["classes"] = classifier[0]
+    norm, first = _shape(state, "stage2.0.norm1.weight", 1), _shape(state, "stage2.0.conv1.weight", 4)
+    if norm and first and first[0] != first[1]:
+        # The norm is as wide as what enters its convolution, or as what leaves.
+        seen["preactivation"] = norm[0] == first[1]
+    middle, inner = _shape(state, "stage1.0.conv2.weight", 4), _shape(state, "stage1.0.conv1.weight", 4)
+    if layers == 3 and middle:
+        seen["cardinality"] = middle[0] // middle[1]
+        seen["inner channels"] = middle[0]
+    elif layers != 3 and inner:
+        seen["inner channels"] = inner[0]
+    return seen
+
+
+def _shape(state: Mapping[str, Tensor], name: str, rank: int) -> tuple[int, ...]:
+    """Empty where the tensor is not there, is empty, or has another rank: a file may hold anything."""
+    shape = tuple(state[name].shape) if name in state else ()
+    return shape if len(shape) == rank and 0 not in shape else ()
+
+
+def differences(file: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> dict[str, tuple[object, object]]:
+    """The options in which the two differ: (the file's, the model's)."""
+    theirs, ours = anatomy(file), anatomy(model)
+    return {key: (theirs[key], ours[key]) for key in theirs if key in ours and theirs[key] != ours[key]}

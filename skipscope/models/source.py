@@ -24,7 +24,6 @@ from skipscope.errors import InputError
 from skipscope.models.examples import EXAMPLE, Sized, sized
 from skipscope.models.factory import factory_recipe
 from skipscope.models.huggingface import huggingface_recipe
-from skipscope.models.libraries import timm_recipe, torchvision_recipe
 from skipscope.models.memory import (
     ALLOCATE_AT_MOST,
     GIB,
@@ -34,8 +33,7 @@ from skipscope.models.memory import (
     require_room,
     size_of,
 )
-from skipscope.models.own import skipscope_recipe
-from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish
+from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, skipscope_recipe, timm_recipe, torchvision_recipe
 from skipscope.models.request import read_model, require_dtype, require_trust, require_weights
 from skipscope.models.weights import load_weights
 from skipscope.numerics import seed_of, usable_device

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models.fit import misfits
 from skipscope.models.resnet import ResNet
-from skipscope.models.schemes import translated
+from skipscope.models.schemes import misfits, translated
 from skipscope.sealed import require_whole
 
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "module")

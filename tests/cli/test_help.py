@@ -133,8 +133,8 @@ def test_what_is_offered_is_what_the_library_knows() -> None:
     from skipscope.data.specs import AUGMENTATIONS, NAMES, NORMALISATIONS
     from skipscope.models import blocks, names, specification
     from skipscope.models.request import SOURCES
-    from skipscope.models.resnet_specification import LAYERS
     from skipscope.models.source import RECIPES
+    from skipscope.models.specification import LAYERS
     from skipscope.papers.kit.catalogue import studies
     from skipscope.papers.kit.command import study
     from skipscope.papers.kit.names import ids

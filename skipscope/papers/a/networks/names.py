@@ -42,7 +42,7 @@ KNOWN = INPUTS | {"cifar10": INPUTS["cifar"], "imagenette32": ((3, 32, 32), INPU
 
 
 class AlignmentNames:
-    """The family of names, as `skipscope.models.families` describes it."""
+    """The family of names, as `skipscope.models.grammar` describes it."""
 
     beginnings = NAMES
 

@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, multiple_of
 from skipscope.data import Dataset
-from skipscope.models.resnet_specification import blocks_per_stage
+from skipscope.models.specification import blocks_per_stage
 from skipscope.papers.b import PAPER
 from skipscope.papers.b.learning_rates import trained_at_best_rate
 from skipscope.papers.b.measurements.fits import extreme_per_seed
@@ -35,16 +36,13 @@ from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 from skipscope.training import Settings
 
-if TYPE_CHECKING:
-    import xarray
-
 MEASURE_NAME = "shortcut_depths"
 SHORTCUT_DEPTHS = (1, 2, 3, 4)
 START_FACTOR = 0.1  # times Xavier's weights: from the paper's 0.01 shortcuts of depth 4 do not move
 EXTREME_DEPTH = 400  # layers
 DROPS = (0.494, 0.744)  # of the learning rate: fb.resnet.torch has them after 81 and 122 of 164 epochs
 
-Found = Mapping[int, Mapping[int, "xarray.Dataset"]]  # shortcut depth, depth
+Found = Mapping[int, Mapping[int, xarray.Dataset]]  # shortcut depth, depth
 
 
 # -- claims
@@ -143,8 +141,6 @@ def _tested(
     bench: Bench, data: Dataset, training: Settings, seeds: Sequence[int], n: int, depth: int
 ) -> xarray.Dataset:
     """Test errors (seed)."""
-    import xarray
-
     networks = [bench.trained(f"preresnet{depth}-cifar-s{n}", data, training, seed=seed) for seed in seeds]
     return xarray.Dataset(
         {"error": ("seed", [numpy.nan if one.diverged else 1 - one.test_accuracy for one in networks])},
