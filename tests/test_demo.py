@@ -16,7 +16,7 @@ import skipscope.demo
 from skipscope.data import digits
 from skipscope.demo import Result, demo
 from skipscope.demo.twins import twins, with_raised_thresholds
-from skipscope.measure.chain import chain_profile
+from skipscope.measure.profile import chain_profile
 from skipscope.models.resnet import ResNet
 from skipscope.papers.d.studies import law, verify
 from skipscope.papers.kit import Claim, Evidence, Quantity

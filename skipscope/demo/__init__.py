@@ -88,7 +88,7 @@ def demo(
     from skipscope.report import write_report
     from skipscope.runs import RunFolder, load_run
     from skipscope.training import Settings
-    from skipscope.training.threads import one_thread
+    from skipscope.training.surroundings import one_thread
 
     counted, finish = announced("demo", progress, PARTS)
     announce = announce or counted

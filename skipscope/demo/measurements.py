@@ -12,7 +12,7 @@ import skipscope.measure as measure
 from skipscope.data import Dataset
 from skipscope.data.perturbations import perturbed
 from skipscope.demo.twins import Chain
-from skipscope.measure.chain import chain_profile
+from skipscope.measure.profile import chain_profile
 from skipscope.measure.spectra import spectra_of
 from skipscope.measure.verification import verification_of
 from skipscope.models.resnet import ResNet

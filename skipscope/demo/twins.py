@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from skipscope.linear import Jacobian, Operator
-from skipscope.measure.chain import states
+from skipscope.measure.profile import chain
 from skipscope.models.resnet import ResNet
 
 STAGES = ("stage1", "stage2", "stage3")
@@ -42,7 +42,7 @@ class Chain:
     def __init__(self, model: ResNet, images: Tensor) -> None:
         self._model = copy.deepcopy(model).double()
         with torch.no_grad():
-            entries = states(self._model.blocks, self._model.stem(images.double()))
+            entries = chain(self._model.blocks, self._model.stem(images.double()))
         self._entries = dict(zip(self._model.blocks, entries, strict=False))
 
     def jacobians(self, *, stages: bool = False) -> dict[str, Operator]:

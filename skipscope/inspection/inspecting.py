@@ -27,6 +27,7 @@ from skipscope.measure import (
     alignment,
     conditioning,
     law,
+    leading,
     profile,
     spectra,
     stability,
@@ -34,7 +35,6 @@ from skipscope.measure import (
     verification,
 )
 from skipscope.measure.layer_states import operations, state_shapes
-from skipscope.measure.leading import leading
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
 from skipscope.progress import Announce, Progress, announced

@@ -6,9 +6,8 @@ from skipscope.measure.collapse import collapse
 from skipscope.measure.conditioning import conditioning
 from skipscope.measure.curvature import curvature
 from skipscope.measure.law import law
-from skipscope.measure.leading import leading
 from skipscope.measure.profile import profile
-from skipscope.measure.spectra import spectra
+from skipscope.measure.spectra import leading, spectra
 from skipscope.measure.stability import stability
 from skipscope.measure.trajectories import trajectories
 from skipscope.measure.verification import verification

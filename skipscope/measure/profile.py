@@ -10,31 +10,26 @@ jacobian_square      |J|_F^2 / n, the mean square of the unit's singular values,
                      E |J z|^2 = |J|_F^2 for signs z; `jacobian_square_error` is the standard error of the mean
 effective_rank       exp(entropy) of the squared singular values of the batch of entries, samples x n: between 1 and
                      the number of samples
+
+`chain_profile` has those that need no skip, for a chain of functions such as a plain network's blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear import Jacobian, Operator
 from skipscope.linear.derivative import attempt
 from skipscope.linear.layout import by_sample
-from skipscope.measure.selection import Units, chosen_units, labels, point_of
-from skipscope.measure.states import (
-    along_random_direction,
-    direction,
-    effective_rank,
-    mean_square,
-    norm,
-    rms,
-)
-from skipscope.numerics import random_numbers
+from skipscope.measure.selection import Units, chosen_units, exit_axis, labels, point_of
+from skipscope.measure.states import along_random_direction, direction, effective_rank, mean_square, norm, rms
+from skipscope.numerics import measuring, random_numbers
 from skipscope.trace import Point, Trunk, Unit
-from skipscope.trace.trunk import Path
 
 if TYPE_CHECKING:
     import xarray
@@ -55,8 +50,6 @@ def profile(
     loss: a scalar function of the model's output for the gradients; without one they are those of the output along a
     random direction of about unit length per sample, which says how gradients travel, not how large a loss makes them.
     """
-    import xarray
-
     if probes < 2:
         raise InputError(f"probes={probes}: at least 2 are needed for an error estimate")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
@@ -66,21 +59,14 @@ def profile(
     if isinstance(gradients, str):  # an operation somewhere has no derivative: the units that have one are measured
         gradient, gradients = f"not measured: {gradients}", [None] * len(trunk.units)
     rows = [_unit(unit, point, gradients[unit.index], probes, seed) for unit in chosen]
-    columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
-    data = {key: (("unit", "sample") if array.ndim == 2 else ("unit",), array) for key, array in columns.items()}
-    return xarray.Dataset(
-        data,
-        coords=labels(chosen),
-        attrs={
-            "measure": "profile",
-            "mode": "eval",
-            "gradient": gradient,
-            "probes": probes,
-            "seed": seed,
-            "replay_error": float("nan") if trunk.replay_error is None else trunk.replay_error,
-            "notes": "; ".join(trunk.notes),
-        },
-    )
+    attributes = {
+        "gradient": gradient,
+        "probes": probes,
+        "seed": seed,
+        "replay_error": float("nan") if trunk.replay_error is None else trunk.replay_error,
+        "notes": "; ".join(trunk.notes),
+    }
+    return _dataset(rows, labels(chosen), attributes)
 
 
 def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: int) -> dict[str, Tensor]:
@@ -89,9 +75,8 @@ def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: 
     entry = point.entry(unit)
     state = by_sample(entry, unit.batch_axis)
     with torch.no_grad():
-        branch = by_sample(unit.branch.bound(point)(entry), _exit_axis(unit.branch, unit))
-        skip = by_sample(unit.skip.bound(point)(entry), _exit_axis(unit.skip, unit))
-    square, error = mean_square(unit.jacobian(point), probes, generator)
+        branch = by_sample(unit.branch.bound(point)(entry), exit_axis(unit, unit.branch))
+        skip = by_sample(unit.skip.bound(point)(entry), exit_axis(unit, unit.skip))
     missing = torch.full_like(state[:, 0], float("nan"))
     return {
         "state_rms": rms(state),
@@ -99,11 +84,56 @@ def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: 
         "cosine": (direction(branch) * direction(skip)).sum(1),
         "sum_zeros": (branch + skip == 0).sum(1),
         "gradient_rms": missing if gradient is None else rms(by_sample(gradient, unit.batch_axis)),
-        "jacobian_square": square,
-        "jacobian_square_error": error,
-        "effective_rank": effective_rank(state),
+        **_square_and_rank(unit.jacobian(point), state, probes, generator),
     }
 
 
-def _exit_axis(path: Path, unit: Unit) -> int:
-    return unit.batch_axis if path.exit_axis is None else path.exit_axis
+def chain(blocks: Mapping[str, Callable[[Tensor], Tensor]], state: Tensor) -> list[Tensor]:
+    """The entry of every block, then the last exit."""
+    passed = [state]
+    for block in blocks.values():
+        passed.append(block(passed[-1]))
+    return passed
+
+
+def chain_profile(
+    blocks: Mapping[str, Callable[[Tensor], Tensor]],
+    head: Callable[[Tensor], Tensor],
+    state: Tensor,
+    *,
+    probes: int = 8,
+    seed: int = 0,
+) -> xarray.Dataset:
+    """Measure every block; `state` is the entry of the first, samples along axis 0; `head` makes the output.
+
+    Gradients are those of the output along a random direction, the one that `profile` draws for the same seed.
+    """
+    with measuring(), torch.enable_grad():
+        passed = chain(blocks, state.detach().requires_grad_())
+        scalar = along_random_direction(state.shape[0], random_numbers("probes", seed))(head(passed[-1]))
+        gradients = torch.autograd.grad(scalar, passed)
+    rows = []
+    for index, ((name, block), entry, gradient) in enumerate(zip(blocks.items(), passed, gradients, strict=False)):
+        own = random_numbers("probes", seed, index)  # as `profile` draws them for a unit
+        flat = by_sample(entry, 0)
+        measured = _square_and_rank(Jacobian(block, entry, name=name), flat, probes, own)
+        rows.append({"state_rms": rms(flat), "gradient_rms": rms(by_sample(gradient, 0)), **measured})
+    return _dataset(rows, {"unit": list(blocks)}, {"probes": probes, "seed": seed})
+
+
+def _square_and_rank(J: Operator, state: Tensor, probes: int, generator: torch.Generator) -> dict[str, Tensor]:
+    square, error = mean_square(J, probes, generator)
+    return {"jacobian_square": square, "jacobian_square_error": error, "effective_rank": effective_rank(state)}
+
+
+def _dataset(
+    rows: Sequence[Mapping[str, Tensor]], coordinates: Mapping[str, Any], attributes: Mapping[str, Any]
+) -> xarray.Dataset:
+    import xarray
+
+    columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
+    return xarray.Dataset(
+        {key: (("unit", "sample")[: array.ndim], array) for key, array in columns.items()},
+        coords=coordinates,
+        attrs={"measure": "profile", "mode": "eval", **attributes},
+    )

@@ -1,16 +1,18 @@
-"""What a measurement is made of: which units, at which samples, under which labels."""
+"""What a measurement is made of: which units, at which samples, under which labels, in columns of which width."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.trace import Point, Span, Trunk, Unit
+from skipscope.trace.trunk import Path
 
 Units = Sequence[int | str] | None  # names or indices; None for all
 Samples = int | Sequence[int] | None  # how many of the first, or which; None for all
@@ -68,6 +70,16 @@ def labels(units: Sequence[Unit]) -> dict[str, Any]:
         "skip": ("unit", [unit.kind for unit in units]),
         "stage": ("unit", [-1 if unit.stage is None else unit.stage for unit in units]),
     }
+
+
+def exit_axis(unit: Unit, path: Unit | Path) -> int:
+    """The axis of the samples in what leaves a unit, its branch or its skip."""
+    return unit.batch_axis if path.exit_axis is None else path.exit_axis
+
+
+def filled(values: Tensor, width: int, value: float | bool = float("nan")) -> Tensor:
+    """(..., n) -> (..., width)."""
+    return torch.nn.functional.pad(values, (0, width - values.shape[-1]), value=value)
 
 
 class Jacobians(Mapping[str, Operator]):

@@ -19,6 +19,14 @@ tall matrix has for its shape alone do not count.
 
 Cost per unit and sample: min(m, n) products, and a dense problem of min(m, n)^3 operations (less by the law). One
 unit and one sample are in memory at a time: 8 m n bytes and work of the same size.
+
+`leading` is for units whose full spectrum costs too much, at some hundred products per sample and without a matrix:
+
+value, residual, converged  the k largest singular values by block Golub-Kahan iteration (`spectrum.svd`); a value is
+                            within its residual of an exact one
+products                    vectors multiplied, per sample
+share_above, share_near_one     as above, estimated from random probes (`spectrum.spectral_density`)
+share_above_error, share_near_one_error     standard error over the probes plus the quadrature's bias
 """
 
 from __future__ import annotations
@@ -31,11 +39,20 @@ import torch
 from torch import Tensor
 
 from skipscope.linear import Operator
-from skipscope.measure.selection import Jacobians, Samples, Units, chosen_units, labels, point_of, sample_indices
+from skipscope.measure.selection import (
+    Jacobians,
+    Samples,
+    Units,
+    chosen_units,
+    filled,
+    labels,
+    point_of,
+    sample_indices,
+)
 from skipscope.progress import Progress
-from skipscope.spectrum import Spectrum, singular_values
+from skipscope.spectrum import Spectrum, singular_values, spectral_density, svd
 from skipscope.spectrum.full import Route
-from skipscope.trace import Span, Trunk
+from skipscope.trace import Point, Span, Trunk, Unit
 
 if TYPE_CHECKING:
     import xarray
@@ -111,8 +128,8 @@ def spectra_of(
     longest = max(spectrum.values.shape[1] for spectrum in rows)
     pair = ("unit", "sample")
     data: dict[str, Any] = {
-        "value": ((*pair, "index"), _stacked(rows, lambda s: _filled(s.values, longest))),
-        "bound": ((*pair, "index"), _stacked(rows, lambda s: _filled(s.bound, longest))),
+        "value": ((*pair, "index"), _stacked(rows, lambda s: filled(s.values, longest))),
+        "bound": ((*pair, "index"), _stacked(rows, lambda s: filled(s.bound, longest))),
         **{name: (pair, _stacked(rows, get)) for name, get in QUANTITIES.items()},
         "route": (pair, numpy.array([spectrum.routes for spectrum in rows], dtype=object)),
         "size": (("unit",), numpy.array([spectrum.values.shape[1] for spectrum in rows])),
@@ -145,9 +162,60 @@ def _share(spectrum: Spectrum, which: Tensor) -> Tensor:
     return (which & (spectrum.values > spectrum.tolerance[:, None])).double().mean(1)
 
 
-def _filled(values: Tensor, longest: int) -> Tensor:
-    return torch.nn.functional.pad(values, (0, longest - values.shape[1]), value=float("nan"))
-
-
 def _stacked(rows: list[Spectrum], get: Callable[[Spectrum], Tensor]) -> numpy.ndarray:
     return torch.stack([get(spectrum) for spectrum in rows]).numpy()
+
+
+def leading(
+    trunk: Trunk,
+    x: Any,
+    *,
+    units: Units = None,
+    k: int = 10,
+    max_products: int | None = None,
+    probes: int = 8,
+    steps: int = 32,
+    seed: int = 0,
+) -> xarray.Dataset:
+    """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `rank`."""
+    import xarray
+
+    chosen, point = chosen_units(trunk, units), point_of(trunk, x)
+    rows = [_leading(unit, point, k, max_products, probes, steps, seed) for unit in chosen]
+    data: dict[str, Any] = {}
+    for name in rows[0]:
+        column = torch.stack([row[name] for row in rows]).cpu().numpy()
+        data[name] = (("unit", "sample", "rank")[: column.ndim], column)
+    return xarray.Dataset(
+        data,
+        {**labels(chosen), "sample": list(range(point.batch))},
+        {
+            "measure": "leading",
+            "mode": "eval",
+            "near_one": NEAR_ONE,
+            "probes": probes,
+            "steps": steps,
+            "seed": seed,
+            "notes": "; ".join(trunk.notes),
+        },
+    )
+
+
+def _leading(
+    unit: Unit, point: Point, k: int, max_products: int | None, probes: int, steps: int, seed: int
+) -> dict[str, Tensor]:
+    J = unit.jacobian(point)
+    top = svd(J, k=min(k, *J.shape[1:]), max_products=max_products, seed=seed)
+    density = spectral_density(J, probes=probes, steps=steps, seed=seed)
+    low, high = NEAR_ONE
+    above, near = density.count(high, float("inf")), density.count(low, high)
+    return {
+        "value": filled(top.S.double(), k),
+        "residual": filled(top.residuals.double(), k),
+        "converged": filled(top.converged, k, True),
+        "products": top.products + density.products,
+        "share_above": above.value,
+        "share_above_error": above.standard_error + above.bias,
+        "share_near_one": near.value,
+        "share_near_one_error": near.standard_error + near.bias,
+    }

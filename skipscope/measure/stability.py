@@ -41,7 +41,16 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.layout import by_sample
-from skipscope.measure.selection import Samples, Units, chosen_units, labels, point_of, sample_indices
+from skipscope.measure.selection import (
+    Samples,
+    Units,
+    chosen_units,
+    exit_axis,
+    filled,
+    labels,
+    point_of,
+    sample_indices,
+)
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import plan, svd
 from skipscope.spectrum.decompositions import thin_svd
@@ -186,11 +195,7 @@ def _exit(unit: Unit, point: Point, state: Tensor) -> Tensor:
     """R(state) with the context of a point, in float64 where the unit can be: with it a growth has no rounding."""
     with torch.no_grad():
         exit_ = unit.bound(point)(state.double() if unit.in_any_type else state)
-    return by_sample(exit_, _exit_axis(unit))
-
-
-def _exit_axis(unit: Unit) -> int:
-    return unit.batch_axis if unit.exit_axis is None else unit.exit_axis
+    return by_sample(exit_, exit_axis(unit, unit))
 
 
 def _differences(clean: States, perturbed: Mapping[str, States], unit: Unit, end: str) -> Tensor:
@@ -259,7 +264,7 @@ def _projections(
     found: dict[str, Any] = {}
     for name in rows[0][0]:
         indexed = name in ("projection", "singular_value", "converged")
-        parts = [[_filled(row[name], longest) if indexed else row[name] for row in unit_rows] for unit_rows in rows]
+        parts = [[filled(row[name], longest) if indexed else row[name] for row in unit_rows] for unit_rows in rows]
         whole = torch.stack(
             [torch.stack(some) for some in parts]
         )  # project, sample, then kind and index where there are
@@ -310,10 +315,6 @@ def _check_fits(J: Operator) -> None:
             f"all singular vectors of {J.name} ({m:,} x {n:,}) need {needed / 2**30:,.2f} GiB in float64, "
             f"{free / 2**30:,.2f} GiB are free; use k= for the leading ones alone, or leave {J.name} out of project="
         )
-
-
-def _filled(values: Tensor, longest: int) -> Tensor:
-    return torch.nn.functional.pad(values, (0, longest - values.shape[-1]), value=float("nan"))
 
 
 def _stacked(rows: list[Tensor]) -> numpy.ndarray:

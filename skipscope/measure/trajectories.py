@@ -36,7 +36,15 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.measure.selection import Samples, Units, chosen_units, point_of, refuse_batch_statistics, sample_indices
+from skipscope.measure.selection import (
+    Samples,
+    Units,
+    chosen_units,
+    exit_axis,
+    point_of,
+    refuse_batch_statistics,
+    sample_indices,
+)
 from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
@@ -64,8 +72,7 @@ class State:
         """(B, ...)"""
         if not self.leaves:
             return point.entry(self.unit).detach().movedim(self.unit.batch_axis, 0)
-        axis = self.unit.batch_axis if self.unit.exit_axis is None else self.unit.exit_axis
-        return point.exit(self.unit).detach().movedim(axis, 0)
+        return point.exit(self.unit).detach().movedim(exit_axis(self.unit, self.unit), 0)
 
 
 def trajectories(

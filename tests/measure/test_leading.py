@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.measure.leading import leading
+from skipscope.measure.spectra import leading
 
 
 class Net(nn.Module):
