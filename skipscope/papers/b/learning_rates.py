@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.papers.b.networks import Moments, ShortcutSpec, train_grid
 from skipscope.papers.b.networks.ensemble import precision_of
 from skipscope.papers.b.networks.loss import Data
 from skipscope.papers.b.networks.network import ZERO_FACTOR
 from skipscope.papers.kit import Bench, Quantity
-
-if TYPE_CHECKING:
-    import xarray
 
 FIRST_DECADES = (-1.5, 0.0)  # of the first learning rates
 DECADE_LIMITS = (-5.0, 2.0)  # between which a grid grows
@@ -122,8 +120,6 @@ def trained_at_best_rate(
     each round of learning rates is kept beside it as soon as it is trained, so that a stopped run goes on within the
     grid of a network. Without a name they are not kept.
     """
-    import xarray
-
     seeds = bench.seeds(networks)
 
     def trained(rates: Sequence[float]) -> xarray.Dataset:

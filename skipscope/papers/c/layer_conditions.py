@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.measure import conditioning
@@ -24,9 +25,6 @@ from skipscope.models.network import BlockNetwork
 from skipscope.papers.c.subjects import MEASURED_EPOCH, TwinSubject
 from skipscope.papers.c.twins import reached, twins
 from skipscope.papers.kit import Bench
-
-if TYPE_CHECKING:
-    import xarray
 
 REDUCTION = "max"  # of a tensor's condition numbers, over its modes
 
@@ -42,8 +40,6 @@ def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
 
 
 def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
-    import xarray
-
     images, _ = of.samples(bench.device)
     among = twins(bench, of)
     rows: list[dict[str, numpy.ndarray]] = []
@@ -117,8 +113,6 @@ def _infinity(shape: Sequence[int]) -> float:
 
 def logarithms(dataset: xarray.Dataset, what: str) -> xarray.DataArray:
     """log10 of condition numbers of "weight" or "hidden"; infinite ones count as numerical infinity."""
-    import xarray
-
     value = dataset[f"{what}_condition"]
     finite = value.where(~numpy.isinf(value), dataset[f"{what}_infinity"])
     return xarray.DataArray(numpy.log10(finite.values), finite.coords, finite.dims)

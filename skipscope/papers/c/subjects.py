@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, not_empty, rising, some_of
@@ -23,9 +24,6 @@ from skipscope.models import names
 from skipscope.papers.kit import SEEDS, Bench, Quantity, Subject
 from skipscope.runs.sweep import keyed
 from skipscope.training import Settings
-
-if TYPE_CHECKING:
-    import xarray
 
 PLAIN, RESIDUAL, PATHS = "PlainNet", "ResNet", "ResNeXt"
 FAMILIES = {PLAIN: "plainnet", RESIDUAL: "resnet", PATHS: "resnext"}  # title: family, and options after a hyphen
@@ -270,7 +268,7 @@ def _named(title: str, depth: int, options: str, data: Dataset, text: str) -> st
 NETWORKS = Quantity("networks")  # that the evidence comes from, in words
 MEASURED_EPOCH = "measured_epoch"  # of networks, in datasets of what was measured of them
 
-Reader = Callable[["xarray.Dataset"], numpy.ndarray]  # gives a quantity of a dataset: one value per seed
+Reader = Callable[[xarray.Dataset], numpy.ndarray]  # gives a quantity of a dataset: one value per seed
 
 
 def gathered(

@@ -11,18 +11,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.models.network import BlockNetwork
 from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, TwinSubject, without_path
 from skipscope.papers.kit import Bench
 from skipscope.training import accuracy
 from skipscope.training.networks import Trained
-
-if TYPE_CHECKING:
-    import xarray
 
 NOT_TRAINED = "not trained"
 PAPER: dict[str, dict[str, tuple[float, float]]] = {  # accuracies in training and in the test, tables 1 to 4
@@ -43,8 +41,6 @@ def twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
 
 
 def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
-    import xarray
-
     rates = sorted({rate for title in of.models for rate in of.rates(title)}, reverse=True)
     shape = (len(of.models), len(of.seeds))
     along = {name: numpy.full((*shape, of.epochs), numpy.nan) for name in ("loss", "train_accuracy", "test_accuracy")}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.measure import spectra
 from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
 from skipscope.papers.kit import Bench
-
-if TYPE_CHECKING:
-    import xarray
 
 # D.spectra and D.proportions read the same spectra.
 SPECTRA_STUDIES = ("D.spectra", "D.proportions")

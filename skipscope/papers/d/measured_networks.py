@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, not_empty
@@ -28,9 +29,6 @@ from skipscope.runs.files import digest
 from skipscope.runs.sweep import Task
 from skipscope.trace import Trunk, trace
 from skipscope.training import Settings
-
-if TYPE_CHECKING:
-    import xarray
 
 RESNET110 = "resnet110-cifar-projection"
 RESNET110_TRAINING = Settings(

@@ -15,8 +15,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+import xarray
 from scipy.stats import spearmanr
 
 from skipscope.measure import collapse
@@ -25,9 +25,6 @@ from skipscope.papers.a.emergence import emergence
 from skipscope.papers.a.subjects import LOOKS, SMOKE, TrainingSettings, subject
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study, Subject
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 NC1 = Quantity("NC1, last / first epoch")
 COUPLING = Quantity("m_K, last / first epoch")
@@ -72,8 +69,6 @@ def evidence(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset]) -> Ev
 
 def _along(bench: Bench, chosen: Subject, seed: int) -> xarray.Dataset:
     """(epoch, layer), over all training samples."""
-    import xarray
-
     network = chosen.trained(bench, seed)
     progress = bench.steps(f"neural collapse of {chosen.title}, seed {seed}")
     model, found = network.model, []

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, above, at_least, each, not_empty
@@ -29,9 +30,6 @@ from skipscope.papers.a.theory import gamma_growth, inverse_affine, theorem31
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.tables import table
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURE = "theory_straight_lines"
 OFFSETS = (0.0, 3.0)  # a
@@ -189,8 +187,6 @@ def _directions(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
 
 def _states(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
     """Coordinates of states along u and along what of h_1 is orthogonal to it, recursion and printed formula."""
-    import xarray
-
     start, directions = _drawn(max(settings.sizes), 1, seed, "states")
     u = directions[:, 0]
     across = start - (u @ start) * u

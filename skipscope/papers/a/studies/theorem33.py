@@ -22,10 +22,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, above, at_least, each, not_empty
@@ -45,9 +46,6 @@ from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.tables import table
 from skipscope.trace import trace
 from skipscope.training import Settings
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURE = "theory_unconstrained_jacobians"
 FLAT_LOSS = "flat at zero"
@@ -294,8 +292,6 @@ def _traces(settings: Theorem33Settings, seed: int) -> xarray.Dataset:
 
 def _logits(bench: Bench, settings: Theorem33Settings) -> xarray.Dataset:
     """Training samples of one class, boundary points on the way to samples of the other, and points between."""
-    import xarray
-
     data = bench.data("digits").subset(classes=settings.classes)
     way = Settings(epochs=settings.epochs, rate=0.05, weight_decay=5e-3)
     found = bench.trained(settings.model, data, way, seed=bench.seeds(1)[0])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.errors import InputError
 from skipscope.papers.b.architectures import ARCHITECTURES
@@ -20,9 +20,6 @@ from skipscope.papers.b.measurements.hessian_spectrum import RELATIVE_NOISE, spe
 from skipscope.papers.b.networks import Ensemble, train_grid
 from skipscope.papers.b.whitened import WhitenedData
 from skipscope.papers.kit import Bench
-
-if TYPE_CHECKING:
-    import xarray
 
 CONVERGED_SHARE = 0.01  # of the first excess loss
 BEYOND_CONVERGENCE = 1.3  # times the steps to convergence: as far as the index is followed step by step
@@ -83,8 +80,6 @@ def followed(
     snapshots: how many are taken at falling losses. even: how many are also taken at even steps; then the dataset has
     the loss and the gradient of every step, too. `falling` and `even` are 1 where a Hessian was taken for that reason.
     """
-    import xarray
-
     white = descents.white
     tuned = descents.train(rates, steps, gradient_norms=even > 0)
     histories = tuned.losses.reshape(descents.runs, len(rates), -1).numpy()

@@ -7,18 +7,15 @@ that diverge: losses that hardly differ, as where no network leaves zero, are no
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.papers.b.learning_rates import best_rate, rate_of
 from skipscope.papers.b.measurements.zero_weights import MEASURE_NAME
 from skipscope.papers.b.networks import ShortcutSpec, train_grid
 from skipscope.papers.b.whitened import COMPONENTS, WhitenedData
 from skipscope.papers.kit import Bench
-
-if TYPE_CHECKING:
-    import xarray
 
 SHORTCUT_DEPTHS = (4, 5, 6)  # n of the networks, all of this many layers:
 LAYERS = 60
@@ -28,8 +25,6 @@ RATE_DECADES = (-1.5, 1.0)  # from 0.1 times Xavier's weights all networks diver
 
 def escape(bench: Bench, data: WhitenedData, *, networks: int, steps: int, per_decade: int) -> xarray.Dataset:
     """Final losses (n, start, network, rate), infinite where one diverged. per_decade: learning rates."""
-    import xarray
-
     first, last = (round(decade * per_decade) for decade in RATE_DECADES)
     rates = [rate_of(k, per_decade) for k in range(first, last + 1)]
     seeds, cases = bench.seeds(networks), list(itertools.product(SHORTCUT_DEPTHS, START_FACTORS))
@@ -69,8 +64,6 @@ def at_best_rates(losses: xarray.DataArray) -> xarray.Dataset:
 
     Where all rates end alike (`flat`) none is best, and none on an edge.
     """
-    import xarray
-
     columns = losses.transpose("n", "network", "rate").values
     best = [best_rate(each) for each in columns]
     return xarray.Dataset(

@@ -8,10 +8,10 @@ deviation over all entries of test images, mean over the units of a trained netw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy
 import torch
+import xarray
 from torch import Tensor, nn
 
 from skipscope.data import Dataset
@@ -21,9 +21,6 @@ from skipscope.module_hooks import Call, following
 from skipscope.papers.b.networks.network import ZERO_FACTOR
 from skipscope.papers.kit import Bench
 from skipscope.training import Settings
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURE_NAME = "shortcut_norms"  # of all datasets of B.norms
 IMAGES = 256  # whose states and branches are measured
@@ -37,8 +34,6 @@ def images_of(bench: Bench, data: Dataset) -> Tensor:
 
 def states(bench: Bench, data: Dataset, seeds: Sequence[int], depth: int) -> xarray.Dataset:
     """Variance (start, seed, unit) after each unit of the first stage: what enters has the scale of the images."""
-    import xarray
-
     images = images_of(bench, data)
     found = []
     for start, option in STARTS.items():
@@ -78,8 +73,6 @@ def _variances(model: ResNet, images: Tensor) -> list[float]:
 
 def branches(bench: Bench, data: Dataset, seeds: Sequence[int], depth: int, epochs: int) -> xarray.Dataset:
     """Mean standard deviation (seed) of the branches of networks trained on digits; NaN where one diverged."""
-    import xarray
-
     images = images_of(bench, data)
     means, errors = [], []
     for seed in seeds:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy
 import torch
+import xarray
 from torch import nn
 
 from skipscope.data import Dataset
@@ -18,9 +18,6 @@ from skipscope.papers.b.whitened import COMPONENTS, WhitenedData
 from skipscope.papers.kit import Bench
 from skipscope.training import At, Settings, train
 from skipscope.training.networks import Network
-
-if TYPE_CHECKING:
-    import xarray
 
 RECORDED = 100  # points of a curve over the steps
 
@@ -37,8 +34,6 @@ def shortcut_norms(
     samples: int | None,
 ) -> xarray.Dataset:
     """Norms and losses (seed, step) of 2-shortcut networks from zero. samples: the first so many, for ReLU networks."""
-    import xarray
-
     linear = kind == "linear"
     spec = ShortcutSpec(depth, COMPONENTS, mid="identity" if linear else "relu")
     seeds = bench.seeds(networks)
@@ -78,8 +73,6 @@ def residual_norms(bench: Bench, data: Dataset, settings: Settings, depth: int) 
 
 def _by_epoch(bench: Bench, network: Network, checkpoint: Path, depth: int) -> xarray.Dataset:
     """Norms (seed, step) by epoch, and the branches in the end."""
-    import xarray
-
     images, settings = network.data, network.settings
     model = network.initial()
     hook = At(range(settings.epochs + 1), lambda model, epoch, history: {"norm": mean_norm(model)}, name="norms")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
 import torch.nn.functional as F
+import xarray
 from torch import Tensor
 
 from skipscope.numerics import seed_of
@@ -27,9 +28,6 @@ from skipscope.papers.b.theory.hessian_at_zero import identity
 from skipscope.papers.b.whitened import COMPONENTS, WhitenedData
 from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.tables import table
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURE_NAME = "theory_zero_weights"
 RANDOM_SAMPLES = 40
@@ -116,8 +114,6 @@ def conditions(
 
     sets: of random data, beside one with a symmetric M and the whitened data.
     """
-    import xarray
-
     small = [size for size in sizes if size < COMPONENTS] or list(sizes)
     each = [small[k % len(small)] for k in range(sets)]
     every = {f"random {k + 1}, d = {size}": _random(bench, size, k) for k, size in enumerate(each)}
@@ -154,8 +150,6 @@ def _condition(hessian: Tensor) -> float:
 
 def whitened(white: WhitenedData) -> xarray.Dataset:
     """Numbers of the data; cond(M) for all signs of the components."""
-    import xarray
-
     samples, moments = white.samples, white.moments
     choices = list(itertools.product((1.0, -1.0), repeat=COMPONENTS))
     signs = torch.tensor(choices, dtype=torch.float64, device=samples.x.device)
@@ -175,8 +169,6 @@ def whitened(white: WhitenedData) -> xarray.Dataset:
 
 
 def spectrum(white: WhitenedData) -> xarray.Dataset:
-    import xarray
-
     moments = white.moments
     specs = {n: ShortcutSpec(n * SPECTRUM_UNITS, COMPONENTS, n) for n in (1, 2)}
     values = numpy.full((2, specs[2].parameters), numpy.nan)
@@ -199,8 +191,6 @@ def spectrum(white: WhitenedData) -> xarray.Dataset:
 
 def stationarity(bench: Bench) -> xarray.Dataset:
     """The loss at t u, root mean square over directions u with weights of norm 1; the Hessian at zero by autograd."""
-    import xarray
-
     data = _random(bench, 3, "stationarity")
     at_zero = float(data.loss(data.x)[0])
     changes, slopes, norms = [], [], []

@@ -24,9 +24,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy
+import xarray
 
 from skipscope.constraints import Constrained, above, at_least, each, multiple_of, not_empty
 from skipscope.papers.b import PAPER
@@ -44,9 +45,6 @@ from skipscope.papers.b.measurements.hessians_in_training import (
 from skipscope.papers.b.whitened import LOWEST_LOSS, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 CHOSEN_AFTER_A_LOOK = (
     "the learning rates and the number of steps of B.dynamics were chosen after a look at the results: at ten times "
@@ -211,8 +209,6 @@ def interpolated(losses: numpy.ndarray, values: numpy.ndarray, levels: numpy.nda
 
 def on_grid(ways: Mapping[str, xarray.Dataset], levels: int) -> xarray.Dataset:
     """INTERPOLATED (architecture, seed, level), at falling losses."""
-    import xarray
-
     first = next(iter(ways.values()))
     lowest = float(first.attrs["lowest_loss"])
     spanning = [ways[name]["loss"] for name in SPANNING_GRID]
@@ -258,8 +254,6 @@ def _quantities(one: xarray.Dataset) -> dict[str, numpy.ndarray]:
 
 def by_epoch(way: xarray.Dataset) -> xarray.Dataset:
     """Hessians at even steps (seed, epoch), NaN after a run's last, and where index and gradient turn."""
-    import xarray
-
     runs = [chosen(way.isel(seed=member), "even") for member in range(way.sizes["seed"])]
     most = max(one.sizes["snapshot"] for one in runs)
     found = {

@@ -19,9 +19,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 
 from skipscope.constraints import Constrained, at_least, each, multiple_of, not_empty
 from skipscope.papers.b import PAPER
@@ -32,9 +33,6 @@ from skipscope.papers.b.networks import initial_weights
 from skipscope.papers.b.whitened import WhitenedData, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 COMPARED_DEPTH = 16  # at which Xavier's and orthogonal weights are compared
 
@@ -146,8 +144,6 @@ def _smallest_step(logs: xarray.DataArray) -> float:
 
 
 def _at_start(bench: Bench, white: WhitenedData, name: str, depth: int, seeds: Sequence[int]) -> xarray.Dataset:
-    import xarray
-
     spec, init = ARCHITECTURES[name].spec(depth), ARCHITECTURES[name].init
     progress = bench.steps(f"Hessians of {name} networks of depth {depth}")
     rows = []
@@ -167,8 +163,6 @@ def _at_start(bench: Bench, white: WhitenedData, name: str, depth: int, seeds: S
 
 def _joined(pieces: Sequence[xarray.Dataset]) -> xarray.Dataset:
     """NaN where a depth has fewer seeds; architectures in the order in which they came."""
-    import xarray
-
     names = list(dict.fromkeys(str(name) for piece in pieces for name in piece["architecture"].values))
     # As objects: to join texts of different lengths cuts them to that of the first.
     safe = [piece.assign_coords(architecture=piece["architecture"].astype(object)) for piece in pieces]

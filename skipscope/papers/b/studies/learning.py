@@ -27,9 +27,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy
+import xarray
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, multiple_of
 from skipscope.papers.b import PAPER
@@ -41,9 +42,6 @@ from skipscope.papers.b.studies.initial import B20, DEPTHS_AFTER_TRAINING, LOSSE
 from skipscope.papers.b.whitened import WhitenedData, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 DEEP_FROM = 16  # layers from which on networks are called deep
 XAVIER_DEPTH = 32  # at which plain networks from Xavier's weights are judged
@@ -61,7 +59,7 @@ class Case(NamedTuple):
     depth: int
 
 
-ByDepth = Mapping[int, "xarray.Dataset"]
+ByDepth = Mapping[int, xarray.Dataset]
 
 
 # -- claims

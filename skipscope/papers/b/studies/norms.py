@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy
+import xarray
 
 from skipscope.constraints import Constrained, above, at_least, each, multiple_of, several
 from skipscope.papers.b import PAPER
@@ -34,9 +35,6 @@ from skipscope.papers.b.networks.residual import residual_training
 from skipscope.papers.b.whitened import whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 KINDS = {"linear": "linear", "relu": "ReLU-mid", "residual": "pre-activation ResNets"}  # titles
 DROPS = (0.4, 0.605)  # of the learning rate of ResNets: the paper's 81st and 122nd of 200 epochs
@@ -195,8 +193,6 @@ def slopes_at_equal_loss(parts: Sequence[xarray.Dataset]) -> list[float]:
 
 def _norms_at(part: xarray.Dataset, losses: numpy.ndarray) -> xarray.DataArray:
     """Norms (seed) where the loss of each seed first comes down to one; linear between recorded steps."""
-    import xarray
-
     found = []
     for loss, norm, target in zip(part["loss"].values, part["norm"].values, losses, strict=True):
         if not numpy.isfinite(target):

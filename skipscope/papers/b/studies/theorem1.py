@@ -24,9 +24,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, above, at_least, at_most, each, not_empty
@@ -36,9 +37,6 @@ from skipscope.papers.b.theory import lemma1, theorem1, unit_labels
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.tables import table
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURE_NAME = "theory_small_weights"
 NEIGHBOUR_ANGLE = 0.16  # radians between neighbours on the great circle
@@ -241,8 +239,6 @@ def _paths(settings: Theorem1Settings, sets: Mapping[str, tuple[Tensor, Tensor]]
 
 
 def _norms(settings: Theorem1Settings, sets: Mapping[str, tuple[Tensor, Tensor]]) -> xarray.Dataset:
-    import xarray
-
     parts = []
     for X, Y in sets.values():
         networks = [theorem1(X, Y, units=steps * X.shape[1]) for steps in settings.steps]

@@ -28,7 +28,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
+import xarray
 
 from skipscope.constraints import Constrained, at_least, each, not_empty, several
 from skipscope.papers.b import PAPER
@@ -39,9 +41,6 @@ from skipscope.papers.b.measurements.leaving_zero import SHORTCUT_DEPTHS, START_
 from skipscope.papers.b.whitened import COMPONENTS, LOWEST_LOSS, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 GROWTH_FROM = 4  # units from which on growth is judged
 

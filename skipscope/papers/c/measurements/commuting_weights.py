@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.numerics import seed_of
 from skipscope.papers.c.theory import commuting_product, random_matrices
 from skipscope.papers.kit.tables import table
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURE = "theory_products"
 RATIO = 0.8  # |lambda_i / lambda_1| at most, where a product is to collapse
@@ -69,8 +66,6 @@ def collapse(*, draws: int, size: int, layers: int, seed: int) -> xarray.Dataset
     `colinear` is the cosine of the states of two inputs. Without commuting weights v_1 is that of the last layer so
     far.
     """
-    import xarray
-
     cases = (LED, ALTERNATING, CLOSING, APART)
     shape = (len(cases), draws, layers)
     cosine, colinear = torch.empty(shape, dtype=torch.float64), torch.empty(shape, dtype=torch.float64)

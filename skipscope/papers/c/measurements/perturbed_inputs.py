@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
+import xarray
 
 from skipscope.papers.c.measurements.commuting_weights import MEASURE, drawing, frame
 from skipscope.papers.c.theory import (
@@ -17,9 +17,6 @@ from skipscope.papers.c.theory import (
     worst_change,
 )
 from skipscope.papers.kit.tables import table
-
-if TYPE_CHECKING:
-    import xarray
 
 CONDITIONS = (10.0, 1e3, 1e5)  # of inputs
 CHANGES = (1e-4, 1e-2, 0.1)  # cond times eps

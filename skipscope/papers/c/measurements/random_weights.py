@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import xarray
 
 from skipscope.papers.c.measurements.commuting_weights import MEASURE, drawing
 from skipscope.papers.c.theory import (
@@ -19,9 +20,6 @@ from skipscope.papers.c.theory import (
 )
 from skipscope.papers.kit.tables import table
 
-if TYPE_CHECKING:
-    import xarray
-
 TENTH = 0.1
 SCALES = (1.0, 0.5, 0.3, TENTH, 0.05, 0.01)  # of branches, times He's; 0.5: two weights of variance 1/n
 VARIANCES = (0.25, 1.0)  # c, of all branches together
@@ -32,8 +30,6 @@ def products(*, draws: int, size: int, units: Sequence[int], seed: int) -> xarra
 
     What small branches are predicted to have: in short networks, where c is far below 1, and in long ones.
     """
-    import xarray
-
     depths = sorted(set(units))
     at = torch.tensor(depths, device="cpu") - 1
     shape = (len(SCALES) + 1, draws, len(depths))

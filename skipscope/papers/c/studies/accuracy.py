@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 from scipy.stats import spearmanr
 
 from skipscope.constraints import Expectation, at_least
@@ -50,9 +51,6 @@ from skipscope.papers.c.subjects import (
 )
 from skipscope.papers.c.twins import twins
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
 
 FITTED = 0.99  # train accuracy from which on networks are compared
 COMPARED = 3  # networks from which on there is a rank correlation
@@ -140,8 +138,6 @@ def run(bench: Bench, settings: AccuracySettings) -> Evidence:
 
 def generalisation(bench: Bench, swept: list[TwinSubject]) -> xarray.Dataset:
     """Accuracies and the median log10 condition number of states between blocks, one entry per network."""
-    import xarray
-
     rows: dict[str, list[Any]] = {
         name: [] for name in ("model", "seed", "train_accuracy", "test_accuracy", "condition")
     }

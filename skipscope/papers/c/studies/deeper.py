@@ -14,7 +14,9 @@ connected and have 120 layers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import xarray
 
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.layer_conditions import layer_conditions
@@ -32,9 +34,6 @@ from skipscope.papers.c.subjects import (
 )
 from skipscope.papers.c.twins import twins
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:

@@ -18,9 +18,8 @@ the paper's theory. All layers, those inside branches too, are also reported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
+import xarray
 
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
@@ -34,10 +33,6 @@ from skipscope.papers.c.subjects import (
     subjects,
 )
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
-
 
 SINGULAR = Quantity("share of layers with infinite cond of hidden states, PlainNet")
 RESIDUAL_SINGULAR = Quantity("layers after the first with infinite cond of hidden states, ResNet")

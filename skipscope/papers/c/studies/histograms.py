@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 from torch import Tensor
 
 from skipscope.constraints import at_least, some_of
@@ -52,9 +53,6 @@ from skipscope.papers.c.subjects import (
 from skipscope.papers.c.twins import Reached, reached, twins
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.training.trackers import WHAT, Tracker, distributions
-
-if TYPE_CHECKING:
-    import xarray
 
 FORMS = {"relu": "ReLU", "linear": "linear", "nonorm": "ReLU, no norms", "linear-nonorm": "linear, no norms"}
 JUDGED = ("ReLU", "linear")  # with batch norms
@@ -160,8 +158,6 @@ def run(bench: Bench, settings: HistogramSettings) -> Evidence:
 
 def sizes_of(bench: Bench, of: TwinSubject, form: str, subject_too: str) -> xarray.Dataset:
     """99th percentiles (network, seed, what, layer) at the last look, from whole distributions, which are kept."""
-    import xarray
-
     among, rows = twins(bench, of), []
     for title in of.models:
         named = ", ".join(filter(None, [title, "" if form == "ReLU" else form, subject_too]))
@@ -199,8 +195,6 @@ def _distributions(
 
 def gradient_ranks(bench: Bench, of: TwinSubject, most: int) -> xarray.Dataset:
     """Rank over full rank (network, seed, when, layer); NaN for networks that diverged before the first look."""
-    import xarray
-
     images, labels = of.samples(bench.device, most)
     pairs = [(title, seed) for title in of.models for seed in of.seeds]
     progress = bench.steps(f"ranks of gradients of {of.title}")

@@ -16,9 +16,9 @@ is 1 / (eps of float64 times the largest dimension of the state); an infinite co
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
@@ -27,10 +27,6 @@ from skipscope.papers.c.studies.weights import WORSE, difference
 from skipscope.papers.c.subjects import LARGE, LONG, PLAIN, RESIDUAL, SMOKE, TwinSettings, gathered, subjects
 from skipscope.papers.c.twins import twins
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
-
 
 FIRST = Quantity("log10 cond / numerical infinity, first hidden states, PlainNet")
 LAST = Quantity("log10 cond of hidden states at the last block, PlainNet / ResNet")

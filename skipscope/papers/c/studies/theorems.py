@@ -28,7 +28,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import xarray
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, from_to, not_empty
 from skipscope.papers.c import PAPER
@@ -38,9 +40,6 @@ from skipscope.papers.c.measurements.random_weights import TENTH
 from skipscope.papers.c.subjects import TwinSettings
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-
-if TYPE_CHECKING:
-    import xarray
 
 LARGEST = 80  # width of random products
 HOLDS = 0.1  # an error of approximation 16 up to which it is said to hold

@@ -16,9 +16,9 @@ condition number over the modes. Weights on shortcuts are left out, so that Plai
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 from scipy.stats import spearmanr
 
 from skipscope.papers.c import PAPER
@@ -33,10 +33,6 @@ from skipscope.papers.c.subjects import (
     subjects,
 )
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
-
 
 WORSE = Quantity("median log10 cond of weights, PlainNet - ResNet")
 OF_TITLE = {title: Quantity(f"median log10 cond of weights, {title}") for title in (PLAIN, RESIDUAL)}

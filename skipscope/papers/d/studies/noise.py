@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 
 from skipscope.constraints import Expectation, at_least, each, from_to, including, some_of
 from skipscope.measure.spectra import spectra_of
@@ -24,9 +25,6 @@ from skipscope.papers.d.datasets import judged
 from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.trace.surgery import noisy_weights, with_weights
-
-if TYPE_CHECKING:
-    import xarray
 
 MIXTURES = {"convex": "convex mixture", "norm": "constant norm"}
 BINS = numpy.linspace(0, 2, 81)  # of the histograms; what is above 2 is in the last
@@ -79,8 +77,6 @@ def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
 
 
 def _measured(network: MeasuredNetwork, bench: Bench, settings: NoiseSettings) -> xarray.Dataset:
-    import xarray
-
     point = network.trunk.at(network.images)
     names = list(network.units) or [network.middle_unit(stage) for stage in settings.stages]
     shape = (len(MIXTURES), len(settings.mixing), len(names), settings.draws)

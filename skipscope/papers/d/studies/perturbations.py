@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 
 from skipscope.constraints import at_least
 from skipscope.data.perturbations import Perturbed, perturbed
@@ -27,9 +28,6 @@ from skipscope.papers.d import PAPER
 from skipscope.papers.d.datasets import judged, ratios
 from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
 
 CANDIDATES = 3  # images tried for every one that is wanted: some are misclassified
 LAST_UNITS = 3  # over which the jump at the end is measured

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+import xarray
 
 from skipscope.constraints import at_least
 from skipscope.measure import stability
@@ -21,9 +23,6 @@ from skipscope.papers.d.datasets import judged, ratios
 from skipscope.papers.d.measured_networks import MeasuredNetwork, measured_networks
 from skipscope.papers.d.studies.perturbations import PerturbationSettings, perturbed_images
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
 
 MEASURED_UNITS = 4
 LEADING = 10  # right singular vectors

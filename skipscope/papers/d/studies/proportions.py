@@ -10,17 +10,14 @@ over the regular units of a stage, of means over the images; the members are the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.papers.d import PAPER
 from skipscope.papers.d.datasets import SPECTRA_PRESETS, judged, of_stage, regular_units, spectra_of_networks
 from skipscope.papers.d.measured_networks import NetworkSettings
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
 
 STAGES = (1, 2, 3)
 FEWEST_UNITS = 3  # of a stage, for a trend

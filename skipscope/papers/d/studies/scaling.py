@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy
 import torch
+import xarray
 
 from skipscope.constraints import Expectation, not_empty
 from skipscope.errors import InputError
@@ -37,9 +38,6 @@ from skipscope.runs.sweep import Task
 from skipscope.spectrum import singular_values
 from skipscope.trace import Point, Trunk, trace
 from skipscope.trace.surgery import with_scaled_skip
-
-if TYPE_CHECKING:
-    import xarray
 
 EQUAL_WITHIN = 1e-7  # a value that is as close to |alpha|, 1 or 0 counts as equal to it
 FEW_ACTIVE = (-2.5, -1.0)  # thresholds of the inner ReLUs of random units, in standard deviations: few are active
@@ -112,8 +110,6 @@ def _measured(network: MeasuredNetwork, factors: Sequence[float]) -> xarray.Data
 
 
 def _scaled(trunk: Trunk, point: Point, names: Sequence[str], factors: Sequence[float]) -> xarray.Dataset:
-    import xarray
-
     cells = [[_cell(trunk, point, name, alpha) for name in names] for alpha in factors]
     base = cells[list(factors).index(1.0)] if 1.0 in factors else [_cell(trunk, point, name, 1.0) for name in names]
     longest = max(cell["value"].shape[1] for row in cells for cell in row)

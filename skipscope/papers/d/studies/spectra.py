@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.papers.d import PAPER
 from skipscope.papers.d.datasets import (
@@ -29,9 +30,6 @@ from skipscope.papers.d.datasets import (
 )
 from skipscope.papers.d.measured_networks import NetworkSettings
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-
-if TYPE_CHECKING:
-    import xarray
 
 NEGLIGIBLE = 1e-6  # of the largest value: below it a relative spread says nothing
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import torch
+import xarray
 from torch import Tensor, nn
 
 from skipscope.measure import verification
@@ -23,9 +23,6 @@ from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSetting
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 from skipscope.trace import trace
-
-if TYPE_CHECKING:
-    import xarray
 
 JACOBIANS = Quantity("Jacobians")
 SMALLEST_SLOPE = Quantity("slope of r0, smallest")
