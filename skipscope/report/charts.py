@@ -1,14 +1,15 @@
-"""A small grammar of figures: curves and points in panels, drawn in the common look.
+"""A small grammar of figures: curves, points and bars in panels, drawn in the common look.
 
 A figure says which variables of a dataset it draws against which (`lines`, or single `Series`), and what its panels and
-axes are (`chart`); colours, dashes, markers, the legend and the places of panels follow from that. Heat maps, bars and
-scree plots are drawn by hand.
+axes are (`chart`); colours, dashes, markers, the legend and the places of panels follow from that. Heat maps are drawn
+by hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -34,7 +35,7 @@ class Series:
     heading: str = "{name}"
     panel: int = 0  # counted from 0, row after row
     place: int | None = None  # of the look; None: by the order of names
-    mode: str = "lines+markers"
+    mode: str = "lines+markers"  # as Plotly has it, or "bars"
     size: int = 6  # of markers
     width: float = 2  # of lines
     labelled: bool | None = None  # in the legend; None: the first of the name in a chart of several panels
@@ -63,7 +64,10 @@ def chart(
     labelled: set[str] = set()
     for one in series:
         place = places.setdefault(one.name, len(places)) if one.place is None else one.place
-        style = {**look(one.name, place, one.size, one.width), **one.more}
+        style = look(one.name, place, one.size, one.width)
+        if one.mode == "bars":
+            style = {key: style[key] for key in ("name", "legendgroup")} | {"marker": {"color": style["line"]["color"]}}
+        style |= one.more
         here: dict[str, Any] = {"row": one.panel // columns + 1, "col": one.panel % columns + 1} if panels else {}
         if one.band is not None:
             low, high = one.band
@@ -75,7 +79,8 @@ def chart(
         labelled.add(one.name)
         template = "<br>".join(filter(None, (one.heading, one.hover))).replace("{name}", one.name)
         style.setdefault("hovertemplate", f"{template}<extra></extra>")
-        figure.add_scatter(x=_array(one.x), y=_array(one.y), text=one.text, mode=one.mode, **style, **here)
+        draw = figure.add_bar if one.mode == "bars" else partial(figure.add_scatter, mode=one.mode)
+        draw(x=_array(one.x), y=_array(one.y), text=one.text, **style, **here)
     for update, axes in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
         if isinstance(axes, Mapping):
             update(**axes)

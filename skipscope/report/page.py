@@ -14,7 +14,7 @@ from skipscope.report.document import drawn, rendered, source
 from skipscope.report.figure_page import library
 from skipscope.report.trunk_map import naturally
 from skipscope.report.views import Picture
-from skipscope.runs.numbers import in_words
+from skipscope.runs.decisions import in_words
 
 TEMPLATE = "page.html.jinja"
 

@@ -122,7 +122,7 @@ def without_foreign_markup(figure: Any) -> Any:
     """
     before = figure.to_plotly_json()
     after = _literal(before)
-    return figure if after is before else type(figure)(after)
+    return figure if after is before else figure.update(after, overwrite=True)  # in place: it keeps its panels
 
 
 def _literal(value: Any) -> Any:

@@ -8,8 +8,7 @@ import numpy
 import pytest
 
 from skipscope.report.figures import growth, prediction, projections
-from skipscope.report.figures.projections import binned
-from skipscope.report.figures.stability import IMAGES_DRAWN, stage_boundaries
+from skipscope.report.figures.stability import IMAGES_DRAWN, binned, stage_boundaries
 from skipscope.report.views import views
 from skipscope.report.views.stability import stability_view
 from tests.report.synthetic import KINDS, stability_data

@@ -1,4 +1,4 @@
-"""Condition numbers of states and weights layer by layer; those that are not finite have a place above the others."""
+"""Condition numbers of states and weights layer by layer, and spectra of Hessians."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.report.charts import GREY_LINE, Axis, Series, axis, chart
-from skipscope.report.style import by_network, look, named_ticks, names_of
+from skipscope.report.style import COLOURS, by_network, look, named_ticks, names_of, thinned
 
 if TYPE_CHECKING:
     import xarray
 
 PANELS = {"state": ("layer", "hidden states"), "weight": ("weight", "weights")}  # prefix: dimension, title
 SYMBOLS = {"numerically infinite": "triangle-up-open", "infinite": "triangle-up", "overflow": "x"}
+SIGNS = {"positive": 1, "negative": -1}  # of eigenvalues of a Hessian
+BINS = 80
 
 
 def conditioning(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], *, reduction: str = "max") -> Any:
@@ -91,3 +93,42 @@ def _curve(
 
 def _statuses(dataset: xarray.Dataset, key: str) -> numpy.ndarray:
     return dataset[f"{key}_status"].values.astype(str)
+
+
+def hessian(dataset: xarray.Dataset) -> Any:
+    """Eigenvalues of a Hessian: their sizes by rank, one marker per sign, open where not converged; and how they are
+    distributed, as a histogram of all of them or as the estimated density.
+
+    dataset: of `ss.curvature`.
+    """
+    values, ranks = dataset["value"].values, dataset["eigenvalue"].values
+    sure = dataset["converged"].values.astype(bool) if "converged" in dataset else numpy.ones(len(values), bool)
+    series = []
+    for place, (name, sign) in enumerate(SIGNS.items()):
+        chosen = numpy.flatnonzero(sign * values > 0)
+        chosen = chosen[thinned(len(chosen))]
+        marker = look(name, place, size=5)["marker"]
+        marker["symbol"] = [marker["symbol"] + ("" if sure[k] else "-open") for k in chosen]
+        x, y, heading = ranks[chosen], numpy.abs(values[chosen]), "{name} eigenvalue %{x}: size %{y:.6g}"
+        more = {"marker": marker, **dict.fromkeys(("line", "legendgroup", "showlegend"))}
+        series.append(Series(name, x, y, "", heading, 0, place, "markers", more=more))
+    more = {"legendgroup": None, "showlegend": False}
+    if "density" in dataset:
+        distribution, heading = "density", "%{x:.4g}: density %{y:.4g}"
+        more |= {"line": {"color": COLOURS[2], "width": 2}, "marker": None}
+        series.append(Series("density", dataset["grid"], dataset["density"], "", heading, 1, mode="lines", more=more))
+    else:
+        distribution, heading = "eigenvalues", "%{x:.4g}: %{y} eigenvalues"
+        counts, edges = numpy.histogram(values[numpy.isfinite(values)], bins=BINS)
+        more |= {"marker": {"color": COLOURS[2], "line": {"width": 0}}}
+        centres = (edges[1:] + edges[:-1]) / 2
+        series.append(Series("eigenvalues", centres, counts, "", heading, 1, mode="bars", more=more))
+    figure = chart(
+        series,
+        panels=["sizes of eigenvalues", "distribution"],
+        x=[axis("rank"), axis("eigenvalue")],
+        y=[axis("|eigenvalue|", log=True), axis(distribution, type="log")],
+        height=420,
+        horizontal_spacing=0.1,
+    )
+    return figure if "density" in dataset else figure.update_layout(bargap=0)

@@ -1,25 +1,15 @@
-"""Singular values: scree plots, shares, and the largest ones against depth."""
+"""Singular values: scree plots, shares, the largest ones against depth, and those of 1 beside the exact law."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.report.charts import Series, axis, chart
-from skipscope.report.style import (
-    COLOURS,
-    GREY,
-    by_network,
-    look,
-    marked,
-    named_ticks,
-    names_of,
-    needs_logarithm,
-    styled,
-    thinned,
-)
+from skipscope.report.charts import GREY_LINE, Series, axis, chart, reference
+from skipscope.report.style import COLOURS, by_network, marked, named_ticks, names_of, needs_logarithm, thinned
 
 if TYPE_CHECKING:
     import xarray
@@ -39,39 +29,32 @@ def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logari
     dataset: `value` with dimensions (network,) unit, sample, index; NaN after the last value. Without a choice of
     units, the middle one of each stage and the last stages.
     """
-    from plotly.subplots import make_subplots
-
     networks = by_network(dataset)
     shown_units = middle_units(dataset) if units is None else known_units(dataset, units)
-    titles = [marked(dataset, unit) for unit in shown_units]
-    figure = make_subplots(1, len(titles), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.03)
+    series = []
     for panel, unit in enumerate(shown_units):
         for place, (network, data) in enumerate(networks.items()):
             for sample in range(data.sizes["sample"]):
                 values = data["value"].sel(unit=unit).isel(sample=sample).dropna("index").values
                 shown = thinned(len(values))
+                x, ranks = [(k + 1) / len(values) for k in shown], [k + 1 for k in shown]
                 name, colour = (network, place) if len(networks) > 1 else (f"sample {sample}", sample)
-                figure.add_scatter(
-                    x=[(k + 1) / len(values) for k in shown],
-                    y=values[shown],
-                    customdata=[k + 1 for k in shown],
-                    showlegend=panel == 0 and (sample == 0 or len(networks) == 1),
-                    mode="lines",
-                    **look(name, colour, width=1.5),
-                    hovertemplate=(
-                        f"{network or unit}, sample {sample}<br>singular value %{{customdata}} of {len(values)}: "
-                        "%{y:.6g}<extra></extra>"
-                    ),
-                    row=1,
-                    col=panel + 1,
-                )
-        # After the curves: a line across an empty panel is not drawn.
-        figure.add_hline(y=1, line={"color": GREY, "width": 1}, row=1, col=panel + 1)
-        figure.update_xaxes(title_text="rank / size", range=[0, 1], row=1, col=panel + 1)
-    if logarithmic:
-        figure.update_yaxes(type="log", exponentformat="power")
-    figure.update_yaxes(title_text="singular value", rangemode="tozero", row=1, col=1)
-    return styled(figure, height=420)
+                labelled = panel == 0 and (sample == 0 or len(networks) == 1)
+                heading = f"{network or unit}, sample {sample}"
+                hover, more = f"singular value %{{customdata}} of {len(values)}: %{{y:.6g}}", {"customdata": ranks}
+                line = Series(name, x, values[shown], hover, heading, panel, colour, "lines", width=1.5, more=more)
+                series.append(replace(line, labelled=labelled))
+    others = [axis(log=logarithmic)] * (len(shown_units) - 1)
+    figure = chart(
+        series,
+        panels=[marked(dataset, unit) for unit in shown_units],
+        x=axis("rank / size", range=[0, 1]),
+        y=[axis("singular value", log=logarithmic, rangemode="tozero"), *others],
+        height=420,
+        shared_yaxes=True,
+        horizontal_spacing=0.03,
+    )
+    return figure.add_hline(y=1, line=GREY_LINE, row="all", col="all")
 
 
 def units_of(dataset: xarray.Dataset) -> xarray.Dataset:
@@ -107,22 +90,15 @@ def middle_units(dataset: xarray.Dataset) -> list[str]:
 
 def proportions(dataset: xarray.Dataset) -> Any:
     """Shares of singular values above 1.01, within 1 % of 1, below, and zero; stacked, one bar per unit."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+    units = [marked(dataset, unit) for unit in names_of(dataset, "unit")]
+    series = []
     for place, (key, title) in enumerate(SHARES.items()):
         pattern = {"shape": ("", "/", ".", "x")[place], "fgopacity": 0.4, "fillmode": "overlay", "size": 10}
-        figure.add_bar(
-            x=[marked(dataset, unit) for unit in names_of(dataset, "unit")],
-            y=dataset[key].mean("sample").values,
-            name=title,
-            marker={"color": COLOURS[place], "pattern": pattern},
-            hovertemplate=f"%{{x}}<br>{title}: %{{y:.4f}}<extra></extra>",
-        )
-    figure.update_layout(barmode="stack")
-    figure.update_xaxes(tickangle=-45, type="category")
-    figure.update_yaxes(title_text="share of singular values", range=[0, 1])
-    return styled(figure, height=420)
+        more = {"marker": {"color": COLOURS[place], "pattern": pattern}, "legendgroup": None}
+        shares = dataset[key].mean("sample")
+        series.append(Series(title, units, shares, "{name}: %{y:.4f}", "%{x}", mode="bars", more=more))
+    y = axis("share of singular values", range=[0, 1])
+    return chart(series, x={"tickangle": -45, "type": "category"}, y=y, height=420).update_layout(barmode="stack")
 
 
 def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
@@ -148,3 +124,35 @@ def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
         series.append(Series(f"s{place + 1}", list(range(len(names))), row, hover, "%{text}", text=labels, more=more))
     y = axis("singular value", log=needs_logarithm(values[values > 0]))
     return chart(series, x=named_ticks(names), y=y, height=380)
+
+
+def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
+    """Counted ones against proved ones, as shares of n; one point per unit and sample, one colour per network."""
+    import xarray
+
+    if isinstance(datasets, xarray.Dataset):
+        datasets = {"": datasets}
+    diagonal = reference([0, 1], [0, 1])
+    series = [replace(diagonal, more={**diagonal.more, "meta": {"drawn": "only"}})]  # no data
+    for name, data in datasets.items():
+        network = str(data.attrs.get("network", name))
+        shares = data[["ones_at_least", "ones"]] / data["size"]
+        text = [f"{unit}, sample {sample}" for unit in data["unit"].values for sample in range(data.sizes["sample"])]
+        series.append(
+            Series(
+                network,
+                shares["ones_at_least"].values.ravel(),
+                shares["ones"].values.ravel(),
+                "%{text}<br>proved %{x:.4f}, counted %{y:.4f}",
+                mode="markers",
+                size=9,
+                labelled=all(one.name != network for one in series),
+                text=text,
+            )
+        )
+    return chart(
+        series,
+        x=axis("proved to be 1, as a share of n: (n - z - 2 r) / n, or 0", range=[-0.02, 1.02]),
+        y=axis("counted, as a share of n", range=[-0.02, 1.02]),
+        height=520,
+    )

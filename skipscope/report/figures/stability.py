@@ -1,20 +1,25 @@
-"""Perturbations on their way through a trunk: their size at every state, their growth across every unit."""
+"""Perturbations on their way through a trunk: their size at every state, their growth across every unit, and their
+components along the right singular vectors of units."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.charts import GREY_LINE, Series, chart, thin_lines, titled_first
-from skipscope.report.style import GREY, look, named_ticks, names_of, needs_logarithm, styled, thinned
+from skipscope.report.charts import GREY_LINE, Series, axis, chart, reference, thin_lines, titled_first
+from skipscope.report.style import COLOURS, POINTS_IN_CURVE, marked, named_ticks, names_of, needs_logarithm, thinned
 
 if TYPE_CHECKING:
     import xarray
 
 IMAGES_DRAWN = 20  # of more of them, evenly spaced
 WAYS = {"actual": "actual", "predicted": "predicted"}  # quantity: title
+BINS = 30  # of the indices of singular vectors, evenly spaced in their logarithm
+ALWAYS_SHOWN = 10  # leading singular vectors that thinning never leaves out
 
 
 def growth(dataset: xarray.Dataset) -> Any:
@@ -56,63 +61,44 @@ def prediction(dataset: xarray.Dataset) -> Any:
     """One column per kind. Above: medians of actual and predicted growth of every unit. Below: one point per unit and
     sample, one colour per stage, beside the diagonal.
     """
-    from plotly.subplots import make_subplots
-
     kinds, units = names_of(dataset, "kind"), names_of(dataset, "unit")
-    figure = make_subplots(
-        2,
-        len(kinds),
-        subplot_titles=[f"{kind}: {what}" for what in ("medians", "every unit and image") for kind in kinds],
+    series: list[Series] = []
+    for panel, kind in enumerate(kinds):
+        data = dataset[list(WAYS)].sel(kind=kind).transpose("unit", "sample")
+        for place, (way, title) in enumerate(WAYS.items()):
+            medians, hover = data[way].median("sample"), "{name} growth %{y:.4g}"
+            more = {"meta": {"panel": f"{kind}: medians", "series": f"{title} growth"}}
+            x = range(len(units))
+            series.append(Series(title, x, medians, hover, "%{text}", panel, place, size=7, text=units, more=more))
+        series += _points(data, panel + len(kinds), labelled=panel == 0)
+    figure = chart(
+        series,
+        panels=[f"{kind}: {what}" for what in ("medians", "every unit and image") for kind in kinds],
+        columns=len(kinds),
+        x=[named_ticks(units)] * len(kinds) + [axis("predicted growth")] * len(kinds),
+        y=titled_first("growth", len(kinds)) + titled_first("actual growth", len(kinds)),
+        height=800,
         shared_yaxes="rows",
         row_heights=[0.42, 0.58],
         vertical_spacing=0.2,
         horizontal_spacing=0.04,
     )
-    for panel, kind in enumerate(kinds):
-        data = dataset[list(WAYS)].sel(kind=kind).transpose("unit", "sample")
-        for place, (way, title) in enumerate(WAYS.items()):
-            figure.add_scatter(
-                x=list(range(len(units))),
-                y=data[way].median("sample").values,
-                text=units,
-                mode="lines+markers",
-                showlegend=panel == 0,
-                meta={"panel": f"{kind}: medians", "series": f"{title} growth"},
-                **look(title, place, size=7),
-                hovertemplate=f"%{{text}}<br>{title} growth %{{y:.4g}}<extra></extra>",
-                row=1,
-                col=panel + 1,
-            )
-        _add_points(figure, data, panel)
-    figure.update_xaxes(**named_ticks(units), row=1)
-    figure.update_yaxes(title_text="growth", row=1, col=1)
-    figure.update_xaxes(title_text="predicted growth", row=2)
-    figure.update_yaxes(title_text="actual growth", row=2, col=1)
     _set_ranges(figure, dataset)
-    return styled(figure, height=800)
+    return figure
 
 
-def _add_points(figure: Any, data: xarray.Dataset, panel: int) -> None:
+def _points(data: xarray.Dataset, panel: int, *, labelled: bool) -> Iterator[Series]:
     """data: `actual` and `predicted` of one kind, (unit, sample)."""
     units, shown = names_of(data, "unit"), data.isel(sample=shown_images(data))
-    here = {"row": 2, "col": panel + 1}
-    edges = [0, *stage_boundaries(data), len(units)]
-    for place, (first, end) in enumerate(pairwise(edges)):
-        stage = shown.isel(unit=slice(first, end))
-        figure.add_scatter(
-            x=stage["predicted"].values.ravel(),
-            y=stage["actual"].values.ravel(),
-            text=[f"{unit}, image {sample}" for unit in units[first:end] for sample in stage["sample"].values],
-            mode="markers",
-            showlegend=panel == 0,
-            opacity=0.75,
-            **look(f"from {units[first]}", place + len(WAYS)),
-            hovertemplate="%{text}<br>predicted %{x:.4g}, actual %{y:.4g}<extra></extra>",
-            **here,
-        )
-    diagonal, line = list(_span(data)), {"color": GREY, "width": 1}
-    only = {"showlegend": False, "hoverinfo": "skip", "meta": {"drawn": "only"}}  # no data
-    figure.add_scatter(x=diagonal, y=diagonal, mode="lines", line=line, **only, **here)
+    hover = "predicted %{x:.4g}, actual %{y:.4g}"
+    for place, (first, end) in enumerate(pairwise([0, *stage_boundaries(data), len(units)]), start=len(WAYS)):
+        stage, name = shown.isel(unit=slice(first, end)), f"from {units[first]}"
+        text = [f"{unit}, image {sample}" for unit in units[first:end] for sample in stage["sample"].values]
+        x, y = (stage[way].values.ravel() for way in ("predicted", "actual"))
+        points = Series(name, x, y, hover, "%{text}", panel, place, "markers", text=text, more={"opacity": 0.75})
+        yield replace(points, labelled=labelled)
+    diagonal = reference(list(_span(data)), list(_span(data)), panel=panel)
+    yield replace(diagonal, more={**diagonal.more, "meta": {"drawn": "only"}})  # no data
 
 
 def shown_images(dataset: xarray.Dataset) -> list[int]:
@@ -144,3 +130,98 @@ def _ticks(dataset: xarray.Dataset) -> list[str]:
     """States are the units' entries, which have the units' names, and behind them the exit of the last unit."""
     entries = names_of(dataset, "state")[: dataset.sizes["unit"]]
     return entries + ["exit"] * (dataset.sizes["state"] - len(entries))
+
+
+def projections(dataset: xarray.Dataset) -> Any:
+    """|alpha_i| against i; one panel per projected unit, one colour per kind, singular values on a second axis.
+
+    Points: single samples, thinned evenly in the logarithm of i. Thick lines: root of the mean square over the samples
+    and over bins of i.
+    """
+    units, kinds = names_of(dataset, "project"), names_of(dataset, "kind")
+    columns = min(2, len(units))
+    rows = -(-len(units) // columns)
+    series: list[Series] = []
+    ranges: dict[int, tuple[list[float], list[float]]] = {}  # by panel, of x and of y
+    for panel, unit in enumerate(units):
+        alpha = numpy.abs(dataset["projection"].sel(project=unit).transpose("kind", "sample", "index").values)
+        sigma = dataset["singular_value"].sel(project=unit).median("sample").values
+        length = int(numpy.isfinite(alpha).any((0, 1)).sum())
+        if length == 0:
+            continue
+        lows = []
+        for place, kind in enumerate(kinds):
+            x, y, samples = _components(alpha[place, :, :length])
+            texts = [f"image {dataset['sample'].values[sample]}" for sample in samples]
+            more: dict[str, Any] = {"opacity": 0.35, "meta": {"panel": unit, "series": f"{kind}, single images"}}
+            hover, heading = "i = %{x}, |alpha| = %{y:.3g}", "{name}, %{text}"
+            points = Series(kind, x, y, hover, heading, panel, place, "markers", 4, text=texts, more=more)
+            centres, sizes = binned(alpha[place, :, :length])
+            more = {"meta": {"panel": unit, "series": f"{kind}, root mean square"}}
+            hover, heading = "i about %{x:.0f}: %{y:.3g}", "{name}, root mean square"
+            line = Series(kind, centres, sizes, hover, heading, panel, place, "lines", width=3, more=more)
+            series += [replace(points, labelled=False), replace(line, labelled=panel == 0)]
+            lows += [size for size in sizes if size > 0]
+        shown = _spread(length, POINTS_IN_CURVE)
+        more = {
+            "meta": {"panel": unit, "series": "singular value"},
+            "legendgroup": "singular value",
+            "line": {"color": COLOURS[-1], "width": 1.5, "dash": "dot"},
+            "marker": None,
+            "secondary_y": True,
+        }
+        name, heading = "singular value (right axis)", "singular value %{x}: %{y:.4g}"
+        values = Series(name, shown + 1, sigma[shown], "", heading, panel, 0, "lines", more=more)
+        series.append(replace(values, labelled=panel == 0))
+        ranges[panel] = [-0.05, max(0.1, 1.02 * numpy.log10(length))], [numpy.log10(min(lows, default=1e-3)) - 0.7, 0.1]
+    figure = chart(
+        series,
+        panels=[marked(dataset, unit, "project") for unit in units],
+        columns=columns,
+        x=axis("i", type="log", dtick=1),
+        y={},
+        height=330 * rows + 80,
+        specs=[[{"secondary_y": True}] * columns] * rows,
+        vertical_spacing=0.3 / rows,
+        horizontal_spacing=0.14,
+    )
+    for panel, (x, y) in ranges.items():
+        here = {"row": panel // columns + 1, "col": panel % columns + 1}
+        figure.update_xaxes(range=x, **here).update_yaxes(range=y, secondary_y=False, **here)
+    for row in range(1, rows + 1):
+        figure.update_yaxes(title_text="|alpha|", secondary_y=False, row=row, col=1)
+        last = min(columns, len(units) - (row - 1) * columns)
+        figure.update_yaxes(title_text="singular value", secondary_y=True, row=row, col=last)
+    figure.update_yaxes(type="log", dtick=1, exponentformat="power", secondary_y=False)
+    figure.update_yaxes(rangemode="tozero", showgrid=False, tickmode="auto", nticks=6, secondary_y=True)
+    return figure.update_layout(margin={"r": 60})
+
+
+def binned(alpha: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """alpha: (samples, indices). Centres of the bins of i = 1, 2, ... and the root of the mean square in each."""
+    length = alpha.shape[1]
+    edges = numpy.unique(numpy.round(numpy.geomspace(1, length + 1, BINS + 1)).astype(int))
+    pairs = list(pairwise(edges))
+    centres = numpy.array([numpy.sqrt(first * (end - 1)) for first, end in pairs])
+    return centres, numpy.array([_root_mean_square(alpha[:, a - 1 : b - 1]) for a, b in pairs])
+
+
+def _root_mean_square(values: numpy.ndarray) -> float:
+    there = values[numpy.isfinite(values)]
+    return float(numpy.sqrt(numpy.mean(there**2))) if there.size else float("nan")
+
+
+def _components(alpha: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+    """i, |alpha_i| and the place of the sample, about POINTS_IN_CURVE of them."""
+    indices = _spread(alpha.shape[1], max(2 * ALWAYS_SHOWN, POINTS_IN_CURVE // len(alpha)))
+    samples = numpy.repeat(numpy.arange(len(alpha)), len(indices))
+    return numpy.tile(indices + 1, len(alpha)), alpha[:, indices].ravel(), samples
+
+
+def _spread(length: int, count: int) -> numpy.ndarray:
+    """Indices from 0, evenly spaced in the logarithm of i, after the leading ones, which are all there."""
+    if length <= count:
+        return numpy.arange(length)
+    leading = numpy.arange(1, min(length, ALWAYS_SHOWN) + 1)
+    spaced = numpy.round(numpy.geomspace(1, length, count)).astype(int)
+    return numpy.union1d(leading, spaced) - 1

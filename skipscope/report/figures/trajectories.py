@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from skipscope.report.style import COLOURS, look, names_of, styled, thinned
+from skipscope.report.charts import Series, chart
+from skipscope.report.style import COLOURS, look, names_of, thinned
 
 if TYPE_CHECKING:
     import xarray
@@ -17,34 +19,32 @@ PATHS_DRAWN = 100  # of more samples, evenly spaced
 def trajectories(dataset: xarray.Dataset) -> Any:
     """One polyline per sample with one marker per state, one colour per class; one row per stage that has steps, a
     random plane at the left and the principal plane at the right."""
-    from plotly.subplots import make_subplots
-
     stages, planes = stages_with_steps(dataset), names_of(dataset, "plane")
     shown = dataset.isel(sample=shown_paths(dataset))
-    labels = (
-        [str(label) for label in shown["label"].values] if "label" in shown.coords else [""] * shown.sizes["sample"]
-    )
-    titles = [f"stage {stage}, {plane} plane" for stage in stages for plane in planes]
+    labels = names_of(shown, "label") if "label" in shown.coords else [""] * shown.sizes["sample"]
     rows = max(1, len(stages))
-    figure = make_subplots(rows, len(planes), subplot_titles=titles, vertical_spacing=0.25 / rows)
-    for row, stage in enumerate(stages):
+    series = []
+    for panel, (stage, plane) in enumerate(product(stages, planes)):
         here = shown.isel(state=numpy.flatnonzero(dataset["state_stage"].values == stage))
-        for column, plane in enumerate(planes):
-            points = here["projection"].sel(plane=plane).transpose("sample", "state", "axis").values
-            for place, label in enumerate(_in_order(labels)):
-                members = [k for k, own in enumerate(labels) if own == label]
-                figure.add_scatter(
-                    **_polylines(points[members]),
-                    text=[text for k in members for text in _texts(here, k)],
-                    mode="lines+markers",
-                    showlegend=row == column == 0 and bool(label),
-                    opacity=0.75,
-                    **_look(f"class {label}" if label else "samples", place),
-                    hovertemplate="%{text}<br>%{x:.3g}, %{y:.3g}<extra></extra>",
-                    row=row + 1,
-                    col=column + 1,
-                )
-    return styled(figure, height=380 * rows + 120)
+        points = here["projection"].sel(plane=plane).transpose("sample", "state", "axis").values
+        for place, label in enumerate(_in_order(labels)):
+            members = [k for k, own in enumerate(labels) if own == label]
+            text = [text for k in members for text in _texts(here, k)]
+            name, labelled = f"class {label}" if label else "samples", panel == 0 and bool(label)
+            x, y = _polylines(points[members])
+            more = {"opacity": 0.75, **_look(name, place)}
+            heading = "%{text}<br>%{x:.3g}, %{y:.3g}"
+            series.append(Series(name, x, y, "", heading, panel, labelled=labelled, text=text, more=more))
+    titles = [f"stage {stage}, {plane} plane" for stage, plane in product(stages, planes)]
+    return chart(
+        series,
+        panels=titles or [""] * len(planes),
+        columns=len(planes),
+        x={},
+        y={},
+        height=380 * rows + 120,
+        vertical_spacing=0.25 / rows,
+    )
 
 
 def stages_with_steps(dataset: xarray.Dataset) -> list[int]:
@@ -69,10 +69,10 @@ def _in_order(labels: list[str]) -> list[str]:
     return sorted(set(labels), key=lambda label: (0, int(label), "") if label.isdigit() else (1, 0, label))
 
 
-def _polylines(points: numpy.ndarray) -> dict[str, Any]:
+def _polylines(points: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
     """One after another with a gap behind each: (samples, states, 2)."""
     with_gap = numpy.pad(points, ((0, 0), (0, 1), (0, 0)), constant_values=numpy.nan)
-    return {"x": with_gap[..., 0].ravel(), "y": with_gap[..., 1].ravel()}
+    return with_gap[..., 0].ravel(), with_gap[..., 1].ravel()
 
 
 def _texts(dataset: xarray.Dataset, sample: int) -> list[str]:

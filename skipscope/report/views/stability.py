@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from skipscope.report.figures import growth, prediction, projections
-from skipscope.report.figures.projections import binned
-from skipscope.report.figures.stability import shown_images
+from skipscope.report.figures.stability import binned, shown_images
 from skipscope.report.style import NOT_CONVERGED_MARK, converged, names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
