@@ -19,7 +19,7 @@ from skipscope.inspection import Result, load
 from skipscope.report.figures import save
 from skipscope.report.table import Table
 from skipscope.runs import SavedRun, as_json, load_run
-from skipscope.runs.numbers import in_words
+from skipscope.runs.decisions import in_words
 
 WIDTH, SCALE = 1100, 1
 

@@ -20,8 +20,8 @@ from torch import nn
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
 from skipscope.runs import RunFolder, as_json, digest, load_run
-from skipscope.runs.cache import key_of
 from skipscope.runs.decisions import Decision
+from skipscope.runs.files import key_of
 from skipscope.runs.lock import Lock
 from skipscope.runs.record import write_record
 from skipscope.sealed import KEY

@@ -165,7 +165,7 @@ def say_where(device: str) -> None:
 
     from skipscope.data.catalogue import root
     from skipscope.numerics import usable_device
-    from skipscope.runs.cache import cache_root
+    from skipscope.runs.files import cache_root
 
     found = usable_device(device)
     name = torch.cuda.get_device_name(found) if found.type == "cuda" else f"{torch.get_num_threads()} threads"

@@ -1,42 +1,29 @@
 """Data sets by name, and what is done to them before a network sees them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from skipscope.deferred import defer
 
 if TYPE_CHECKING:
-    from skipscope.data.augmentation import augmentation
-    from skipscope.data.catalogue import load, load_or_digits
-    from skipscope.data.dataset import Dataset, Images, Normalisation, Split
-    from skipscope.data.digits import digits
-    from skipscope.data.perturbations import fgsm, uniform_like
-    from skipscope.data.specs import NotFound
-    from skipscope.data.whitening import whiten
+    from skipscope.data.augmentation import augmentation as augmentation
+    from skipscope.data.catalogue import digits as digits
+    from skipscope.data.catalogue import load as load
+    from skipscope.data.catalogue import load_or_digits as load_or_digits
+    from skipscope.data.dataset import Dataset as Dataset
+    from skipscope.data.dataset import Images as Images
+    from skipscope.data.dataset import Normalisation as Normalisation
+    from skipscope.data.dataset import Split as Split
+    from skipscope.data.perturbations import fgsm as fgsm
+    from skipscope.data.perturbations import uniform_like as uniform_like
+    from skipscope.data.specs import NotFound as NotFound
+    from skipscope.data.whitening import whiten as whiten
 
-__all__ = [
-    "Dataset",
-    "Images",
-    "Normalisation",
-    "NotFound",
-    "Split",
-    "augmentation",
-    "digits",
-    "fgsm",
-    "load",
-    "load_or_digits",
-    "uniform_like",
-    "whiten",
-]
-
-defer(
+__all__ = defer(
     __name__,
     {
         "augmentation": "augmentation",
-        "catalogue": "load load_or_digits",
+        "catalogue": "digits load load_or_digits",
         "dataset": "Dataset Images Normalisation Split",
-        "digits": "digits",
         "perturbations": "fgsm uniform_like",
         "specs": "NotFound",
         "whitening": "whiten",

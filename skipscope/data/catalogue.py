@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from skipscope.data import cifar, files, idx
-from skipscope.data.dataset import Dataset
-from skipscope.data.digits import digits
-from skipscope.data.download import KNOWN, DownloadError, download
-from skipscope.data.manifest import check_manifest
-from skipscope.data.normalisation import choose
+from skipscope.data.dataset import Dataset, Images, choose, named
+from skipscope.data.download import KNOWN, DownloadError, check_manifest, download
 from skipscope.data.specs import IMAGE_FOLDER, NotFound, parse, require_path
 from skipscope.errors import InputError
 
 ROOT = "SKIPSCOPE_DATA"
+DIGITS = 10  # classes
+BRIGHTEST = 16  # the grey levels of the digits are counts of black pixels in 4 x 4 blocks
+TEST_EVERY = 5  # digits of a class, one of them is a test image
 
 
 @dataclass(frozen=True)
@@ -163,3 +166,28 @@ def _found(name: str, path: str | None) -> Path:
 
 def _look(entry: Entry, places: list[Path]) -> Path | None:
     return next((place for place in places if entry.present(place)), None)
+
+
+def digits() -> Dataset:
+    """The handwritten digits that scikit-learn ships: 1,797 images of 8 x 8 in ten classes, with no download.
+
+    They stand in for larger data sets where none is at hand. Images as float32 in [0, 1], shape N, 1, 8, 8; every fifth
+    image of each class is a test image.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = torch.from_numpy(bunch.images).to(torch.float32).div(BRIGHTEST).unsqueeze(1)  # N, 1, 8, 8
+    labels = torch.from_numpy(bunch.target).to(torch.int64)
+    test = _test_mask(labels)
+    train, held_out = Images(images[~test], labels[~test]), Images(images[test], labels[test])
+    return Dataset("digits", named(range(DIGITS)), train, held_out)
+
+
+def _test_mask(labels: Tensor) -> Tensor:
+    """Counted, not drawn: the split is the same under every version of every random generator."""
+    mask = torch.zeros_like(labels, dtype=torch.bool)
+    for label in range(DIGITS):
+        members = torch.nonzero(labels == label).flatten()
+        mask[members[::TEST_EVERY]] = True
+    return mask

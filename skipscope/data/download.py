@@ -2,11 +2,17 @@
 
 Into a folder of its own first, which is renamed when all is there: a download that is killed leaves no half data set
 that a later run would take for a broken one.
+
+The digests of its files are kept beside them, and a file that has changed since is an error. torchvision compares what
+it fetches with the publisher's digests, and does so once; a file that a disk spoils later would give other numbers in
+silence. Files that a user brings have no such list: a run records a digest of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
 import socket
@@ -16,10 +22,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from skipscope.data.manifest import write_manifest
+from skipscope.errors import InputError
+from skipscope.sealed import BLANK, KEY, seal, seal_of
 
 PATIENCE = 10.0  # seconds without an answer
 OFFLINE = "SKIPSCOPE_OFFLINE"
+MANIFEST = ".sha256.json"
 
 # The class in torchvision.datasets, its options, the folder that it leaves.
 KNOWN: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -74,3 +82,42 @@ def _quiet() -> Iterator[None]:
 def _one_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:200] if lines else type(error).__name__
+
+
+def write_manifest(folder: Path) -> None:
+    files = {path.relative_to(folder).as_posix(): _digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    (folder / MANIFEST).write_bytes(seal(json.dumps({KEY: BLANK, "files": files}).encode()))
+
+
+def check_manifest(folder: Path) -> None:
+    """Of the data set whose files are in this folder, or in one above it; without a list nothing is known."""
+    for place in (folder, folder.parent):
+        if (place / MANIFEST).is_file():
+            _check(place)
+            return
+
+
+def _check(place: Path) -> None:
+    try:
+        content = (place / MANIFEST).read_bytes()
+        changed = [MANIFEST] if seal_of(content) != "whole" else []
+        if not changed:
+            listed = json.loads(content)["files"]
+            changed = [name for name, expected in listed.items() if _differs(place / name, expected)]
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error.strerror or error}") from error
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise InputError(
+            f"{place}: {changed[0]}{more} is not as it was downloaded (its SHA-256 has changed); "
+            "remove the folder, and the data set is fetched again"
+        )
+
+
+def _differs(path: Path, expected: str) -> bool:
+    return path.is_file() and _digest(path) != expected  # whether one that is gone is needed, the reader knows
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

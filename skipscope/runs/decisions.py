@@ -1,15 +1,23 @@
-"""A decided claim: what claims.json holds and every report can show, whoever declared the claim."""
+"""A decided claim: what claims.json holds and every report can show, whoever declared the claim.
+
+And its measured numbers, of one value or of many members: their mean and its interval, and how they are written.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from skipscope.runs.numbers import Interval, in_words, read_back, written_out
+import numpy
 
 Relation = Literal["<=", ">=", "<", ">", "==", "within"]
 Verdict = Literal["reproduced", "not reproduced", "inconclusive"]
+Interval = tuple[float, float]
+CONFIDENCE = 0.95
+IN_FULL = 4  # members of a quantity that are written out one by one
+LISTED = 20  # members that are kept one by one in what was measured
 
 
 @dataclass(frozen=True)
@@ -70,3 +78,91 @@ class Decision:
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _python(value: Any) -> Any:
+    """The numbers of a tensor (on any device), a NumPy or an xarray array."""
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def numbers_of(value: Any) -> numpy.ndarray:
+    """As float64, of whatever library, in no dimension or one; None is not a number."""
+    value = _python(value)
+    if isinstance(value, (str, bytes, Mapping)):
+        raise TypeError("a number or a sequence of numbers")
+    array = numpy.array(value, dtype=numpy.float64)
+    return array if array.ndim == 0 else array.ravel()
+
+
+def mean_of(members: numpy.ndarray) -> float:
+    with numpy.errstate(invalid="ignore"):  # infinities of both signs
+        mean = float(members.mean())
+    # Rounding must not carry the mean of equal members over a threshold that they meet.
+    return mean if math.isnan(mean) else min(max(mean, float(members.min())), float(members.max()))
+
+
+def interval_of(members: numpy.ndarray) -> Interval:
+    """Of the mean of two or more finite members, by Student's t."""
+    from scipy.stats import t
+
+    mean = mean_of(members)
+    error = math.sqrt(float(((members - mean) ** 2).sum()) / (members.size * (members.size - 1)))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, members.size - 1)) * error
+    return mean - half, mean + half
+
+
+def shortened(value: Any) -> Any:
+    """Many members by their mean, smallest and largest; all else as it is, in Python's own types."""
+    value = _python(value)
+    if isinstance(value, Mapping):
+        return {str(key): shortened(part) for key, part in value.items()}
+    if not isinstance(value, (list, tuple)):
+        return value
+    try:
+        members = numbers_of(value)
+    except (TypeError, ValueError):
+        return [shortened(part) for part in value]
+    if members.size <= LISTED:
+        return [shortened(part) for part in value]
+    numbers = members[~numpy.isnan(members)]
+    short: dict[str, Any] = {"n": members.size}
+    if numbers.size:
+        short = {"mean": mean_of(numbers), "min": float(numbers.min()), "max": float(numbers.max()), **short}
+    missing = members.size - numbers.size
+    return {**short, "not a number": missing} if missing else short
+
+
+def written_out(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: written_out(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [written_out(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_back(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: read_back(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [read_back(part) for part in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def in_words(measured: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key}: {_in_words(value)}" for key, value in measured.items())
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, Mapping):  # members that were too many to keep
+        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
+    if isinstance(value, (list, tuple)) and len(value) > IN_FULL and all(isinstance(v, (int, float)) for v in value):
+        finite = [v for v in value if math.isfinite(v)]
+        mean = f"mean {sum(finite) / len(finite):.3g}, " if len(finite) == len(value) else ""
+        return f"{mean}{min(value):.3g} to {max(value):.3g} ({len(value)})"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_in_words(v) for v in value) or "none"
+    return str(value)

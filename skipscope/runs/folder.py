@@ -33,8 +33,7 @@ from skipscope.errors import InputError
 from skipscope.runs.decisions import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
 from skipscope.runs.lock import HALF_WRITTEN, Lock
-from skipscope.runs.record import NAME, inside, is_changed, read_record, write_record
-from skipscope.runs.versions import differences_of, versions
+from skipscope.runs.record import NAME, differences_of, inside, is_changed, read_record, versions, write_record
 from skipscope.sealed import Seal, tensor_file
 
 if TYPE_CHECKING:

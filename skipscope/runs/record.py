@@ -1,12 +1,14 @@
-"""run.json, as it is written and read again.
+"""run.json, as it is written and read again, and how it differs from what is asked for now.
 
 What every reader relies on is there and of its kind, or the file is refused. It holds a digest of itself.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from skipscope.runs.files import as_json, digest, write_whole
 from skipscope.sealed import BLANK, KEY, Seal, seal, seal_of
 
 NAME = "run.json"
+PACKAGE = __name__.partition(".")[0]
+LIBRARIES = ("torch", "numpy", "xarray")
+UNMIXED = (PACKAGE, "torch")  # versions that all parts of a run share
 
 REQUIRED: dict[str, type] = {"what": str, "status": str, "parameters": dict, "hashes": dict}
 OPTIONAL: dict[str, type] = {"versions": dict, "notes": list, "resumed": list, "left_out": dict, "inputs": dict}
@@ -109,3 +114,37 @@ def kind(value: Any) -> str:
 def inside(folder: Path, name: str) -> bool:
     """Whether a name in a record is that of a file of this folder; nobody reads or removes others by it."""
     return folder.resolve() in (folder / name).resolve().parents
+
+
+def versions() -> dict[str, str]:
+    found = {name: str(importlib.import_module(name).__version__) for name in (PACKAGE, *LIBRARIES)}
+    return {**found, "python": platform.python_version()}
+
+
+def differences_of(found: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """Why a run with the record `found` cannot go on as `asked`, in words; nothing where it can."""
+    differences = [
+        f"{key} was {_short(old)} and is now {_short(new)}"
+        for key, old, new in _leaves({key: found.get(key) for key in asked}, asked)
+        if old != new
+    ]
+    before, now = found["versions"], versions()
+    return differences + [
+        f"{name} was {before.get(name)} and is now {now[name]} (parts of different versions are not mixed)"
+        for name in UNMIXED
+        if before.get(name) != now[name]
+    ]
+
+
+def _leaves(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every place of two nested mappings, with what the one and the other hold there."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            yield from _leaves(old.get(key), new.get(key), key if name in ("", "parameters") else f"{name}.{key}")
+    else:
+        yield name, old, new
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

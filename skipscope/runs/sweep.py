@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skipscope.runs.cache import key_of
+from skipscope.runs.files import key_of
 
 if TYPE_CHECKING:
     import xarray

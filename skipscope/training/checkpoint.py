@@ -5,9 +5,9 @@
                                             gradient scaler, hook results without their arrays
     header: "sha256_of_this_file"           see `sealed.py`
 
-No state of a random generator is in it: randomness belongs to epochs (`randomness.py`). The file is there whole or not
-at all, so that one that does not fit its digest is damaged and an error, never a training that starts over in silence;
-`identity` is compared before anything is taken from it.
+No state of a random generator is in it: randomness belongs to epochs (`surroundings.py`). The file is there whole or
+not at all, so that one that does not fit its digest is damaged and an error, never a training that starts over in
+silence; `identity` is compared before anything is taken from it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from skipscope.errors import InputError
 from skipscope.runs import write_whole
 from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.history import History
-from skipscope.training.hooks import At
-from skipscope.training.results import pack, unpack
+from skipscope.training.hooks import At, pack, unpack
 from skipscope.training.settings import Settings
 from skipscope.training.step import Update
 

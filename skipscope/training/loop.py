@@ -1,7 +1,7 @@
 """The training loop: data that live on the device, no wait for the device inside an epoch, a run that can be resumed.
 
 A loss that is not finite stops the training; that is a result, and the history says at which step. What is random in an
-epoch depends on the settings' seed and the epoch alone (`randomness.py`), so that a run that was stopped and resumed
+epoch depends on the settings' seed and the epoch alone (`surroundings.py`), so that a run that was stopped and resumed
 from its checkpoint ends with the same numbers as one that was not.
 """
 
@@ -19,19 +19,16 @@ from torch import Tensor, nn
 from skipscope.data.augmentation import Augmentation, augmentation
 from skipscope.data.dataset import AS_THEY_ARE, Split
 from skipscope.errors import InputError
+from skipscope.numerics import seed_of
 from skipscope.progress import Progress
 from skipscope.trace.undisturbed import unwrapped
 from skipscope.training.checkpoint import Keeper, Run, State, identity
-from skipscope.training.evaluation import right_answers
-from skipscope.training.graphed import GraphedStep
 from skipscope.training.history import History
 from skipscope.training.hooks import At, start_anew
-from skipscope.training.modes import in_mode
 from skipscope.training.processes import Processes, processes
-from skipscope.training.randomness import same_kernels_each_time, seed_of, seeded
 from skipscope.training.settings import Settings, rate_at
-from skipscope.training.step import Step, Update, trained_weights
-from skipscope.training.threads import little_work, one_thread
+from skipscope.training.step import GraphedStep, Step, Update, trained_weights
+from skipscope.training.surroundings import in_mode, little_work, one_thread, same_kernels_each_time, seeded
 
 
 def train(
@@ -220,3 +217,21 @@ def _layout(model: nn.Module, device: torch.device, channels_last: bool) -> Iter
     finally:
         for weight in weights:
             weight.data = weight.data.contiguous()
+
+
+def accuracy(model: nn.Module, split: Split, batch: int = 512) -> float:
+    """The share of images whose largest output is their label, in evaluation mode."""
+    if len(split) == 0 or batch < 1:
+        raise InputError(f"accuracy: expected images and a batch of at least 1, got {len(split)} and {batch}")
+    return int(right_answers(model, split, torch.arange(len(split), device="cpu"), batch)) / len(split)
+
+
+def right_answers(model: nn.Module, split: Split, chosen: Tensor, batch: int = 512) -> Tensor:
+    """How many of the chosen samples are answered with their label; a number that stays on the model's device."""
+    weight = next(model.parameters())
+    right = torch.zeros((), dtype=torch.int64, device=weight.device)
+    with in_mode(model, training=False), torch.no_grad():
+        for part in chosen.to(split.device).split(batch):
+            answers = model(split.images(part).to(weight.device, weight.dtype)).argmax(1)
+            right += (answers == split.labels[part].to(weight.device)).sum()
+    return right

@@ -26,15 +26,12 @@ from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
 from skipscope.progress import Progress
-from skipscope.runs.cache import cache_root, key_of
-from skipscope.runs.files import plain, write_whole
+from skipscope.runs.files import cache_root, key_of, plain, write_whole
 from skipscope.runs.folder import RunFolder
-from skipscope.runs.record import is_changed, read_record
-from skipscope.runs.versions import UNMIXED, versions
-from skipscope.training.evaluation import accuracy
+from skipscope.runs.record import UNMIXED, is_changed, read_record, versions
 from skipscope.training.history import History
 from skipscope.training.hooks import At
-from skipscope.training.loop import train
+from skipscope.training.loop import accuracy, train
 from skipscope.training.network_files import State, digest_of, network_file, read_network, shapes_of
 from skipscope.training.settings import Settings
 

@@ -129,7 +129,7 @@ def test_completion(
 def test_what_is_offered_is_what_the_library_knows() -> None:
     from skipscope.data.augmentation import augmentation
     from skipscope.data.catalogue import ENTRIES
-    from skipscope.data.normalisation import choose
+    from skipscope.data.dataset import choose
     from skipscope.data.specs import AUGMENTATIONS, NAMES, NORMALISATIONS
     from skipscope.models import blocks, names, specification
     from skipscope.models.request import SOURCES

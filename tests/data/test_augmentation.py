@@ -9,7 +9,7 @@ from torch import Tensor
 
 from skipscope.data import augmentation
 from skipscope.data.augmentation import affine, crop, flip, jitter
-from skipscope.data.normalisation import IMAGENET
+from skipscope.data.dataset import IMAGENET
 from skipscope.errors import InputError
 from tests.seeded import generator
 

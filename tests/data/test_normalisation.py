@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from skipscope.data import Normalisation, load
-from skipscope.data.normalisation import IMAGENET, PUBLISHED, choose
+from skipscope.data.dataset import IMAGENET, PUBLISHED, choose
 from skipscope.errors import InputError
 from tests.data.layouts import write_cifar_binary
 from tests.data.real import require

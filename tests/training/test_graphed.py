@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.training import Settings, train
-from skipscope.training.graphed import GraphedStep
+from skipscope.training.step import GraphedStep
 from tests.training.nets import net, picture_net, pictures, weights
 
 pytestmark = pytest.mark.skipif(torch.get_default_device().type != "cuda", reason="CUDA graphs need a GPU")

@@ -11,7 +11,7 @@ from torch import nn
 from skipscope.data import digits
 from skipscope.models.names import build
 from skipscope.training import Settings, train
-from skipscope.training.threads import little_work, one_thread
+from skipscope.training.surroundings import little_work, one_thread
 
 
 @pytest.fixture

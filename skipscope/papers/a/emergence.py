@@ -24,7 +24,7 @@ from skipscope.papers.a.subjects import decay_budget_of, is_changed
 from skipscope.papers.kit import Bench, Quantity, Subject
 from skipscope.runs.sweep import Task, merged
 from skipscope.trace import Trunk, trace
-from skipscope.training.evaluation import accuracy
+from skipscope.training.loop import accuracy
 from skipscope.training.networks import Trained
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import Any
 
 from skipscope.papers.kit.criteria import Criterion
 from skipscope.papers.kit.quantities import SEEDS, Quantity
-from skipscope.runs.decisions import Decision, Outcome, Verdict
-from skipscope.runs.numbers import shortened
+from skipscope.runs.decisions import Decision, Outcome, Verdict, shortened
 
 DECIDING = ("quick", "full", "paper")  # that can decide a claim; smoke decides nothing
 

@@ -21,8 +21,7 @@ from typing import Any, get_args
 import numpy
 
 from skipscope.papers.kit.quantities import Quantity
-from skipscope.runs.decisions import Outcome, Relation
-from skipscope.runs.numbers import Interval, interval_of, mean_of, numbers_of
+from skipscope.runs.decisions import Interval, Outcome, Relation, interval_of, mean_of, numbers_of
 
 TWO_THIRDS = 2 / 3
 

@@ -48,7 +48,7 @@ from skipscope.papers.a.emergence import (
 )
 from skipscope.papers.a.subjects import FULLY_CONNECTED, PREACTIVATION, SMOKE, TrainingSettings, subject
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-from skipscope.runs.numbers import interval_of
+from skipscope.runs.decisions import interval_of
 
 if TYPE_CHECKING:
     import xarray

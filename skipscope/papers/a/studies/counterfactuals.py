@@ -33,7 +33,7 @@ from skipscope.papers.a.studies.alignment import A1, A3, A5, A7
 from skipscope.papers.a.subjects import SMOKE, TrainingSettings, subject
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.criteria import TWO_THIRDS
-from skipscope.runs.numbers import interval_of
+from skipscope.runs.decisions import interval_of
 
 if TYPE_CHECKING:
     import xarray

@@ -25,8 +25,8 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.papers.b.networks.loss import Data, loss_of, passed, suited
 from skipscope.papers.b.networks.network import ZERO_FACTOR, ShortcutSpec, initial_weights
-from skipscope.training.graphed import WARM_UP
-from skipscope.training.threads import WORTH_THREADS, one_thread
+from skipscope.training.step import WARM_UP
+from skipscope.training.surroundings import WORTH_THREADS, one_thread
 
 DIVERGED_ABOVE = 1e6  # times a member's first loss
 LOOK_EVERY = 50  # steps: how often a GPU is asked which members have diverged

@@ -16,8 +16,7 @@ from torch.nn.utils import parametrizations
 from skipscope.papers.c.measurements.commuting_weights import MEASURE
 from skipscope.papers.c.subjects import PLAIN, TwinSettings, TwinSubject, subject
 from skipscope.papers.kit import Bench
-from skipscope.training.evaluation import accuracy
-from skipscope.training.loop import train
+from skipscope.training.loop import accuracy, train
 
 if TYPE_CHECKING:
     import xarray

@@ -45,7 +45,7 @@ from skipscope.papers.c.subjects import (
 )
 from skipscope.papers.c.twins import reached, twins
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
-from skipscope.runs.numbers import interval_of
+from skipscope.runs.decisions import interval_of
 
 if TYPE_CHECKING:
     import xarray

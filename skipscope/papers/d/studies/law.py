@@ -25,6 +25,7 @@ from skipscope.measure import law
 from skipscope.measure.spectra import spectra_of
 from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
+from skipscope.numerics import seed_of
 from skipscope.papers.d import PAPER
 from skipscope.papers.d.measured_networks import (
     MeasuredNetwork,
@@ -35,7 +36,6 @@ from skipscope.papers.d.measured_networks import (
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 from skipscope.trace import trace
-from skipscope.training.randomness import seed_of
 
 if TYPE_CHECKING:
     import xarray
