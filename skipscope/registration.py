@@ -31,10 +31,6 @@ OURS = "skipscope.papers"  # the package that holds our papers; it may be missin
 GROUP = "skipscope.papers"  # of entry points by which other packages add theirs
 
 
-def _nothing() -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Paper:
     """studies: name and title; the module PACKAGE.studies.NAME has the study itself, as STUDY."""
@@ -44,9 +40,9 @@ class Paper:
     package: str  # __name__ of the package that holds it
     studies: Mapping[str, str]
     networks: Callable[[], Sequence[NetworkNames]] = tuple  # networks that skipscope:NAME can mean
-    views: Callable[[], Mapping[str, ViewOfMeasure]] = _nothing  # by measure: what a report shows of such datasets
-    figures: Callable[[], Mapping[str, Callable[..., Any]]] = _nothing  # by name: ss.plot.NAME
-    measures: Callable[[], Mapping[str, Callable[..., Any]]] = _nothing  # by name
+    views: Callable[[], Mapping[str, ViewOfMeasure]] = dict  # by measure: what a report shows of such datasets
+    figures: Callable[[], Mapping[str, Callable[..., Any]]] = dict  # by name: ss.plot.NAME
+    measures: Callable[[], Mapping[str, Callable[..., Any]]] = dict  # by name
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[A-Z]", self.letter):

@@ -6,7 +6,7 @@ of the residual one adds its entry to its exit. About a minute on 2 cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReportError", "Result", "demo"]
 
-Step = tuple[str, str, Callable[[], "xarray.Dataset"]]  # a dataset's name, its network's, and how it is made
 WHAT = "demo"
 PARTS = 3  # that are announced: two trainings and the measurements
 ON_A_TERMINAL = ("history-residual", "history-plain", "spectra-residual", "spectra-plain")  # datasets
@@ -84,7 +83,7 @@ def demo(
     Where the report cannot be made, because of a bug in a view, the error is a ReportError that has the result.
     """
     from skipscope.data import digits
-    from skipscope.demo.twins import twins
+    from skipscope.demo.twins import steps, twins
     from skipscope.report import write_report
     from skipscope.runs import RunFolder, load_run
     from skipscope.training import Settings
@@ -109,12 +108,12 @@ def demo(
         run.note(_about_the_training(histories))
 
         measured: dict[str, xarray.Dataset] = {}
-        steps = _steps(networks, data, images, samples, seed)
-        for done, (name, network, measure) in enumerate(steps):
-            announce("measuring", done, len(steps))
+        planned = steps(networks, data, images, samples, seed)
+        for done, (name, network, measure) in enumerate(planned):
+            announce("measuring", done, len(planned))
             measured[name] = measure().assign_attrs(network=network)
             run.write_dataset(name, measured[name])
-        announce("measuring", len(steps), len(steps))
+        announce("measuring", len(planned), len(planned))
         run.note(_about_the_last_stage(measured["spectra-residual"], measured["spectra-plain"]))
         run.note(_about_the_law(*(measured[f"law-{which}"] for which in ("as-trained", "raised", "control"))))
     failure = None
@@ -151,26 +150,6 @@ def _trained(name: str, model: ResNet, data: Dataset, settings: Settings, announ
         )
     model.eval()
     return history
-
-
-def _steps(networks: Mapping[str, ResNet], data: Dataset, images: int, samples: int, seed: int) -> list[Step]:
-    from skipscope.demo import measurements
-    from skipscope.demo.twins import with_raised_thresholds
-
-    residual, plain = networks["residual"], networks["plain"]
-    batch = data.test_batch(images, seed)
-    measures = {
-        "residual": measurements.of_residual(residual, data, batch, samples, seed),
-        "plain": measurements.of_plain(plain, batch, samples, seed),
-    }
-    raised = {name: with_raised_thresholds(model) for name, model in networks.items()}
-    law, control = measurements.law, measurements.law_control
-    return [
-        *((f"{name}-{network}", network, make) for network, made in measures.items() for name, make in made.items()),
-        ("law-as-trained", "residual", lambda: law(residual, batch, samples)),
-        ("law-raised", "residual, thresholds raised", lambda: law(raised["residual"], batch, samples)),
-        ("law-control", "plain, thresholds raised", lambda: control(raised["plain"], batch, samples)),
-    ]
 
 
 # -- words

@@ -31,7 +31,8 @@ draw; no pair needs a decomposition of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -42,12 +43,12 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
-from skipscope.measure.coupling import repeated
-from skipscope.measure.pairs import WAYS, Member, Options, filled, frame, pairs
+from skipscope.measure.coupling import WAYS, Member, Options, frame, pairs, repeated
 from skipscope.measure.selection import (
     Samples,
     Units,
     chosen_units,
+    filled,
     labels,
     point_of,
     refuse_batch_statistics,
@@ -124,8 +125,14 @@ def alignment(
         _member(unit, "unit" if of == "unit" or unit.without_skip else "branch", point, tokens) for unit in chosen
     ]
     pieces = _pieces(members, point, options)
-    steps = _Steps(2 * len(members) * len(pieces), progress)
-    rows = [_measured(members, point, some, options, steps) for some in pieces]
+    done = itertools.count(1)
+
+    def step() -> None:
+        """Of all units in all pieces of the batch: a decomposition, then the pairs."""
+        if progress is not None:
+            progress(next(done), 2 * len(members) * len(pieces))
+
+    rows = [_measured(members, point, some, options, step) for some in pieces]
     data: dict[str, Any] = {}
     for name, dimensions in DIMENSIONS.items():
         if name in rows[0]:
@@ -187,18 +194,6 @@ def _name(dtype: torch.dtype) -> str:
 # -- a piece of the batch
 
 
-class _Steps:
-    """Of all units in all pieces of the batch: a decomposition, then the pairs."""
-
-    def __init__(self, count: int, progress: Progress | None) -> None:
-        self.count, self.progress, self.done = count, progress, 0
-
-    def step(self) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.count)
-
-
 def _pieces(members: Sequence[Member], point: Point, options: Options) -> list[list[int]]:
     """Samples whose vectors of all units are in memory together."""
     units = [member.unit for member in members]
@@ -210,7 +205,7 @@ def _pieces(members: Sequence[Member], point: Point, options: Options) -> list[l
 
 
 def _measured(
-    members: Sequence[Member], point: Point, samples: Sequence[int], options: Options, steps: _Steps
+    members: Sequence[Member], point: Point, samples: Sequence[int], options: Options, step: Callable[[], None]
 ) -> dict[str, Tensor]:
     """Every variable, for some of the samples."""
     found, norms = [], []
@@ -219,7 +214,7 @@ def _measured(
         triplets, square, error = _decomposed(J, options)
         found.append(triplets)
         norms.append((square, error))
-        steps.step()
+        step()
     width = min(options.k, max(triplets.S.shape[1] for triplets in found))
     longest = max(triplets.S.shape[1] for triplets in found)
     frames = [frame(triplets, width) for triplets in found]
@@ -228,7 +223,7 @@ def _measured(
         J = member.jacobian(point, samples, options)
         alone = _alone(triplets, norms[place], frames[place].counts, member.fits(member, "vju"), longest, options)
         rows.append(alone | pairs(J, place, members, frames, samples, options))
-        steps.step()
+        step()
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -256,8 +251,8 @@ def _alone(
     frobenius = square_of_norm.sqrt()
     energy = S[:, :classes].square().sum(1) / square_of_norm
     return {
-        "value": filled(S, longest, float("nan")),
-        "residual": filled(triplets.residuals, longest, float("nan")),
+        "value": filled(S, longest),
+        "residual": filled(triplets.residuals, longest),
         "converged": filled(triplets.converged, longest, True),
         "repeated": filled(repeated(S, triplets.residuals, REPEATED_WITHIN), longest, False),
         "u1v1": torch.where(used > 0, (triplets.U[..., 0] * triplets.V[..., 0]).sum(1), missing) if square else missing,

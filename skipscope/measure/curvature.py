@@ -39,8 +39,7 @@ from skipscope.errors import InputError
 from skipscope.linear.hessian import Hessian
 from skipscope.linear.hessian_options import Loss, Params, Reduction, chosen_parameters
 from skipscope.linear.memory import free_bytes
-from skipscope.measure.all_eigenvalues import COPIES, all_eigenvalues
-from skipscope.measure.extreme_eigenvalues import both_ends, fitting
+from skipscope.measure.hessian_eigenvalues import COPIES, all_eigenvalues, both_ends, fitting
 from skipscope.numerics import measuring
 from skipscope.progress import Progress
 from skipscope.renamed import renamed_parameters

@@ -105,13 +105,18 @@ def acting_weights(model: nn.Module) -> dict[str, Tensor]:
 @contextmanager
 def undisturbed_run(model: nn.Module, *, gradients: bool = False, batch_statistics: bool = False) -> Iterator[None]:
     """Evaluation mode, everything put back; with `batch_statistics` batch norms normalise as in training, and their
-    running statistics stay as they are."""
+    running statistics are put aside, so that it is copies of them that move."""
+    norms = [module for module in model.modules() if batch_statistics and isinstance(module, _BatchNorm)]
+    aside = [dict(norm._buffers) for norm in norms]
     with undisturbed(model), torch.set_grad_enabled(gradients):
-        if not batch_statistics:
+        try:
+            for norm, buffers in zip(norms, aside, strict=True):
+                norm.training = True
+                norm._buffers.update({name: None if old is None else old.clone() for name, old in buffers.items()})
             yield
-            return
-        with _batch_statistics(model):
-            yield
+        finally:
+            for norm, buffers in zip(norms, aside, strict=True):
+                norm._buffers.update(buffers)
 
 
 def run(model: nn.Module, inputs: Inputs, entered: Entered, left: Left | None = None) -> Any:
@@ -161,18 +166,3 @@ def _has_weight(module: nn.Module) -> bool:
 
 def _layer(call: Call) -> Layer:
     return Layer(call.name, call.path, call.module)
-
-
-@contextmanager
-def _batch_statistics(model: nn.Module) -> Iterator[None]:
-    """The running statistics are put aside, so that it is copies of them that move."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    aside = [dict(norm._buffers) for norm in norms]
-    try:
-        for norm, buffers in zip(norms, aside, strict=True):
-            norm.training = True
-            norm._buffers.update({name: None if value is None else value.clone() for name, value in buffers.items()})
-        yield
-    finally:
-        for norm, buffers in zip(norms, aside, strict=True):
-            norm._buffers.update(buffers)

@@ -260,7 +260,7 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = 8 * 185
 
     def leave(free: int) -> None:
-        for name in ("curvature", "extreme_eigenvalues"):  # the name in the package is the function's
+        for name in ("curvature", "hessian_eigenvalues"):  # the name in the package is the function's
             monkeypatch.setattr(sys.modules[f"skipscope.measure.{name}"], "free_bytes", lambda device: free)
 
     leave(200 * vector)
