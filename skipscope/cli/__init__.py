@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,6 @@ from skipscope import __version__
 from skipscope.cli.check import check
 from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
-from skipscope.cli.papers import study_command
 from skipscope.cli.report import report
 from skipscope.cli.talk import (
     BAD_INPUT,
@@ -28,12 +28,14 @@ from skipscope.cli.talk import (
     OUT_OF_MEMORY,
     Quiet,
     Verbose,
+    command,
     help_without_command,
     talk,
 )
 from skipscope.cli.train import train
 from skipscope.cli.units import units
 from skipscope.errors import InputError, SkipscopeError
+from skipscope.registration import OURS, ours_are_installed
 
 EPILOG = """\b
 Exit codes:
@@ -44,6 +46,24 @@ Exit codes:
   71   out of memory
   130  interrupted
 """
+
+
+def study_command() -> typer.Typer:
+    """`skipscope study`, which the papers bring with them; without papers it says that none is installed."""
+    if ours_are_installed():
+        return import_module(f"{OURS}.kit.command").study
+    app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+    app.callback()(_no_papers)  # runs before a command of it, whatever that is given
+    for name in ("list", "show", "run"):
+        app.command(name)(_no_papers)
+    return app
+
+
+@command
+def _no_papers() -> None:
+    """The papers' experiments. No paper is installed here."""
+    raise InputError(f"study: no paper is installed; the package {OURS} holds those that come with skipscope")
+
 
 app = typer.Typer(
     epilog=EPILOG,

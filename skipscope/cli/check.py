@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skipscope.cli.beforehand import require_folder
-from skipscope.cli.options import (
-    Data,
-    Device,
-    Dtype,
-    InputShape,
-    Json,
-    Model,
-    Normalise,
-    Out,
-    Samples,
-    Seed,
-    TrustRemoteCode,
-    Weights,
-    document,
-    source_of,
-)
+from skipscope.cli.options import Json, ModelOptions, Normalise, Out
 from skipscope.cli.talk import CLAIM_FAILED, command, talk
 
 if TYPE_CHECKING:
@@ -33,16 +18,9 @@ if TYPE_CHECKING:
 
 @command
 def check(
-    model: Model,
-    weights: Weights = None,
-    data: Data = None,
+    chosen: ModelOptions,
     normalise: Normalise = "default",
-    input_shape: InputShape = None,
-    samples: Samples = 32,
-    device: Device = "cpu",
-    dtype: Dtype = None,
-    trust_remote_code: TrustRemoteCode = False,
-    seed: Seed = 0,
+    samples: Annotated[int, typer.Option(min=1, help="How many inputs to measure at.")] = 32,
     no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 unless it is expected to train.")] = False,
     out: Out = None,
@@ -53,33 +31,14 @@ def check(
     Example: skipscope check skipscope:plainnet44-digits --data digits --strict
     """
     require_folder(out)
-    source = source_of(
-        model,
-        weights,
-        data,
-        input_shape,
-        None,
-        device,
-        dtype,
-        seed,
-        weights_needed=True,
-        samples=samples,
-        normalise=normalise,
-        trust_remote_code=trust_remote_code,
-    )
+    source = chosen.source(samples=samples, normalise=normalise)
     with talk.step("checking"):
         from skipscope.check import check as forecast_of
 
-        forecast = forecast_of(source.model, source.batch, seed=seed, unit_spectra=not no_units)
+        forecast = forecast_of(source.model, source.batch, seed=chosen.seed, unit_spectra=not no_units)
     forecast = replace(forecast, notes=(*forecast.notes, *_samples(source, samples)))
-    written = document({"source": {"model": model, **source.to_dict(), "seed": seed}, **forecast.to_dict()})
-    if out is not None:
-        from skipscope.runs import write_whole
-
-        write_whole(out / "check.json", lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
-    talk.result(written if as_json else f"{source}{_about(source.random_weights, weights)}\n\n{forecast}")
-    if out is not None:
-        talk.say(f"wrote {out / 'check.json'}")
+    shown = f"{source}{_about(source.random_weights, chosen.weights)}\n\n{forecast}"
+    chosen.give(source, forecast.to_dict(), shown, None if out is None else out / "check.json", as_json)
     if strict and not forecast.trains:
         why = [finding.name for finding in forecast.findings] or list(forecast.unanswered)
         talk.say(f"{forecast.verdict.lower()}: {', '.join(why)}")

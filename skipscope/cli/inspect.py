@@ -9,25 +9,8 @@ import typer
 
 from skipscope.cli.beforehand import require_run_folder
 from skipscope.cli.option_names import in_commands
-from skipscope.cli.options import (
-    Data,
-    Device,
-    Dtype,
-    InputShape,
-    Json,
-    Model,
-    Named,
-    Normalise,
-    Seed,
-    Text,
-    TrustRemoteCode,
-    Weights,
-    document,
-    folder_name,
-    names_in,
-    source_of,
-)
-from skipscope.cli.reporting import report_written
+from skipscope.cli.options import Json, ModelOptions, Named, Normalise, Text, document, folder_name, names_in
+from skipscope.cli.report import report_written
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.errors import InputError
 from skipscope.inspection.duration import seconds_in
@@ -35,26 +18,19 @@ from skipscope.inspection.duration import seconds_in
 
 @command
 def inspect(
-    model: Model,
-    weights: Weights = None,
-    data: Data = None,
+    chosen: ModelOptions,
     normalise: Normalise = "default",
-    input_shape: InputShape = None,
     text: Text = None,
     samples: Annotated[
         int | None,
         typer.Option(min=1, help="How many inputs to measure at; 2, or the example of a factory as it is."),
     ] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long to measure: 90s, 5m, 1h.")] = "5m",
-    device: Device = "cpu",
-    dtype: Dtype = None,
     named: Named = None,
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate", help="Batch norms that have never seen data get the statistics of the batch."),
     ] = False,
-    trust_remote_code: TrustRemoteCode = False,
-    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; by default a new one under runs/.")
     ] = None,
@@ -66,20 +42,7 @@ def inspect(
     """
     seconds, modules = seconds_in(budget), names_in(named)
     require_run_folder(out, "inspect")
-    source = source_of(
-        model,
-        weights,
-        data,
-        input_shape,
-        text,
-        device,
-        dtype,
-        seed,
-        weights_needed=True,
-        samples=samples,
-        normalise=normalise,
-        trust_remote_code=trust_remote_code,
-    )
+    source = chosen.source(text=text, samples=samples, normalise=normalise)
     with talk.loading():
         from skipscope.inspection.inspecting import require_units, steps
         from skipscope.inspection.result import WHAT, leave_out, load
@@ -89,16 +52,16 @@ def inspect(
 
     if source.lacking:
         raise InputError(f"--samples {samples}: {source.lacking}; let its example have as many, or leave --samples out")
-    folder = out or _new_folder(model)
+    folder = out or _new_folder(chosen.model)
     with talk.step("tracing"):
         trunk = trace(source.model, source.batch, units=modules, calibrate=calibrate)
     require_units(trunk)
     talk.detail(str(source))
     parameters = {
         "source": {
-            "model": model,
+            "model": chosen.model,
             **source.to_dict(),
-            **_inputs(source.inputs, weights, data, normalise, input_shape, text, samples or BATCH_SIZE, dtype),
+            **_inputs(chosen, source.inputs, normalise, text, samples or BATCH_SIZE),
         },
         "budget": seconds,
         "trunk": trunk.to_dict(),
@@ -107,11 +70,11 @@ def inspect(
     with (
         stopped_by_hand(f"interrupted; what was finished is in {folder}"),
         talk.step(f"measuring, about {budget}"),
-        RunFolder(folder, WHAT, parameters=parameters, seed=seed, device=device, resumable=False) as run,
+        RunFolder(folder, WHAT, parameters=parameters, seed=chosen.seed, device=chosen.device, resumable=False) as run,
     ):
         leave_out(
             run,
-            dict(steps(trunk, source.batch, seconds, seed=seed, announce=talk.progress, keep=run.write_dataset)),
+            dict(steps(trunk, source.batch, seconds, seed=chosen.seed, announce=talk.progress, keep=run.write_dataset)),
         )
     with report_written(run.path):
         result = load(run.path)
@@ -126,32 +89,23 @@ def inspect(
             talk.result(in_commands(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}"))
 
 
-def _inputs(
-    own: str,
-    weights: Path | None,
-    data: str | None,
-    normalise: str,
-    input_shape: str | None,
-    text: str | None,
-    samples: int,
-    dtype: str | None,
-) -> dict[str, object]:
-    """What a reader must know of the inputs."""
+def _inputs(chosen: ModelOptions, own: str, normalise: str, text: str | None, samples: int) -> dict[str, object]:
+    """What a reader must know of the inputs. own: words on the example of a factory."""
     from skipscope.runs.files import digest
 
-    if data is not None:
-        words = f"{samples} test images of {data}"
+    if chosen.data is not None:
+        words = f"{samples} test images of {chosen.data}"
     elif text is not None:
         words = f"the text {text!r}"
-    elif input_shape is not None:
-        words = f"{samples} random inputs of shape {input_shape}"
+    elif chosen.input_shape is not None:
+        words = f"{samples} random inputs of shape {chosen.input_shape}"
     else:
         words = own or f"{samples} random inputs of the model's usual shape"
     return {
         "input": words,
-        "normalise": normalise if data is not None else None,
-        "dtype": dtype,
-        "weights_sha256": None if weights is None else digest(weights),
+        "normalise": normalise if chosen.data is not None else None,
+        "dtype": chosen.dtype,
+        "weights_sha256": None if chosen.weights is None else digest(chosen.weights),
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,33 +27,9 @@ from skipscope.models.request import (
 if TYPE_CHECKING:
     from skipscope.models import Source
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="skipscope:NAME, torchvision:NAME, timm:NAME, hf:NAME_OR_DIR or file.py:factory",
-        autocompletion=complete_model,
-    ),
-]
-Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="Weights: safetensors, or a torch.save of tensors.")]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[:PATH]", help="Take the batch from a data set, e.g. digits.", autocompletion=one_of(*NAMES)
-    ),
-]
-InputShape = Annotated[
-    str | None, typer.Option(metavar="C,H,W", help="Shape of one random input; for text the count of tokens.")
-]
 Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Text as input, for an hf: directory with a tokenizer.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...", autocompletion=one_of(*DEVICES))]
-Dtype = Annotated[
-    str | None,
-    typer.Option(help="Convert the model: float32, float64, bfloat16, float16.", autocompletion=one_of(*DTYPES)),
-]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For random weights and random inputs.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the result into this folder.")]
-Samples = Annotated[int, typer.Option(min=1, help="How many inputs to measure at.")]
 Normalise = Annotated[
     str,
     typer.Option(
@@ -66,10 +44,109 @@ Named = Annotated[
         "--units", metavar="NAME,...", help="Modules that are residual units, where the model cannot be exported."
     ),
 ]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf: directory comes with.")
-]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model that a command looks at, and the batch: `skipscope.cli.talk.command` makes an option of each field."""
+
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="skipscope:NAME, torchvision:NAME, timm:NAME, hf:NAME_OR_DIR or file.py:factory",
+            autocompletion=complete_model,
+        ),
+    ]
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights: safetensors, or a torch.save of tensors.")
+    ] = None
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:PATH]", help="Take the batch from a data set, e.g. digits.", autocompletion=one_of(*NAMES)
+        ),
+    ] = None
+    input_shape: Annotated[
+        str | None, typer.Option(metavar="C,H,W", help="Shape of one random input; for text the count of tokens.")
+    ] = None
+    device: Device = "cpu"
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Convert the model: float32, float64, bfloat16, float16.", autocompletion=one_of(*DTYPES)),
+    ] = None
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf: directory comes with.")
+    ] = False
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For random weights and random inputs.")] = 0
+
+    def source(
+        self,
+        *,
+        weights_needed: bool = True,
+        text: str | None = None,
+        samples: int | None = None,
+        normalise: str = "default",
+    ) -> Source:
+        """What is wrong at first sight is refused before torch is loaded."""
+        require_model(self.model)
+        require_trust(self.model, self.trust_remote_code)
+        if self.weights is not None:
+            require_weights(self.weights)
+        if self.dtype is not None:
+            require_dtype(self.dtype)
+        require_device(self.device)
+        require_data(self.data, normalise)
+        inputs = {"--data": self.data, "--input-shape": self.input_shape, "--text": text}
+        given = [name for name, value in inputs.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} both say what the input is; give one of them")
+        if text is not None:
+            require_text(self.model)
+        shape = None if self.input_shape is None else _shape(self.input_shape)
+        with talk.loading():
+            from skipscope.data import load
+            from skipscope.models import resolve
+            from skipscope.models.recipe import BATCH_SIZE
+
+        say_where(self.device)
+        batch = None
+        if self.data is not None:
+            with talk.step(f"reading {self.data}"):
+                batch = load(self.data, normalise=normalise).test_batch(samples or BATCH_SIZE, self.seed)
+        with talk.step(f"building {self.model}"):
+            source = resolve(
+                self.model,
+                weights=self.weights,
+                input_shape=shape,
+                text=text,
+                device=self.device,
+                dtype=self.dtype,
+                seed=self.seed,
+                weights_needed=weights_needed,
+                samples=samples if batch is None else None,
+                trust_remote_code=self.trust_remote_code,
+            )
+        if batch is not None:
+            source = source.with_batch(batch)
+        if source.batch is None:
+            raise InputError(
+                f"{self.model} gives no example input; let the function return (module, example) or say "
+                "--input-shape C,H,W"
+            )
+        return source
+
+    def give(self, source: Source, found: Mapping[str, Any], shown: str, file: Path | None, as_json: bool) -> None:
+        """The result of a command, as JSON or as text; the file gets the JSON."""
+        written = document({"source": {"model": self.model, **source.to_dict(), "seed": self.seed}, **found})
+        if file is not None:
+            from skipscope.runs import write_whole
+
+            write_whole(file, lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
+        talk.result(written if as_json else shown)
+        if file is not None:
+            talk.say(f"wrote {file}")
 
 
 def document(content: Any) -> str:
@@ -90,71 +167,6 @@ def names_in(text: str | None) -> list[str] | None:
     if not names:
         raise InputError(f"--units '{text}': expected paths of modules with commas, such as blocks.0,blocks.1")
     return names
-
-
-def source_of(
-    model: str,
-    weights: Path | None,
-    data: str | None,
-    input_shape: str | None,
-    text: str | None,
-    device: str,
-    dtype: str | None,
-    seed: int,
-    weights_needed: bool,
-    samples: int | None = None,
-    normalise: str = "default",
-    trust_remote_code: bool = False,
-) -> Source:
-    """What is wrong at first sight is refused before torch is loaded."""
-    require_model(model)
-    require_trust(model, trust_remote_code)
-    if weights is not None:
-        require_weights(weights)
-    if dtype is not None:
-        require_dtype(dtype)
-    require_device(device)
-    require_data(data, normalise)
-    given = [
-        name
-        for name, value in (("--data", data), ("--input-shape", input_shape), ("--text", text))
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} both say what the input is; give one of them")
-    if text is not None:
-        require_text(model)
-    shape = None if input_shape is None else _shape(input_shape)
-    with talk.loading():
-        from skipscope.data import load
-        from skipscope.models import resolve
-        from skipscope.models.recipe import BATCH_SIZE
-
-    say_where(device)
-    batch = None
-    if data is not None:
-        with talk.step(f"reading {data}"):
-            batch = load(data, normalise=normalise).test_batch(samples or BATCH_SIZE, seed)
-    with talk.step(f"building {model}"):
-        source = resolve(
-            model,
-            weights=weights,
-            input_shape=shape,
-            text=text,
-            device=device,
-            dtype=dtype,
-            seed=seed,
-            weights_needed=weights_needed,
-            samples=samples if batch is None else None,
-            trust_remote_code=trust_remote_code,
-        )
-    if batch is not None:
-        source = source.with_batch(batch)
-    if source.batch is None:
-        raise InputError(
-            f"{model} gives no example input; let the function return (module, example) or say --input-shape C,H,W"
-        )
-    return source
 
 
 def say_where(device: str) -> None:

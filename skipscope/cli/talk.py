@@ -7,6 +7,7 @@ runs, what libraries print goes to standard error too (with -q nowhere), so that
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -165,16 +166,27 @@ talk = Talk()
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command with -q and -v after its own options; what it prints goes to the right stream."""
+    """A command with -q and -v after its own options; what it prints goes to the right stream.
 
-    options = options_of(function)
+    A parameter that is a dataclass stands for options that several commands share, its fields.
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters: dict[str, inspect.Parameter] = {}
+    shared: dict[str, tuple[type, list[str]]] = {}  # by the parameter of the function, its class and the options' names
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        own = {name: parameter}
+        if dataclasses.is_dataclass(parameter.annotation):
+            own = dict(inspect.signature(parameter.annotation, eval_str=True).parameters)
+            shared[name] = parameter.annotation, list(own)
+        parameters |= own
 
     @functools.wraps(function)
     def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
         talk.set(quiet, verbose)
         with stopped_by_hand("interrupted"), talk.during(function.__name__.replace("_", " "), given):
+            together = {name: kind(**{own: given.pop(own) for own in names}) for name, (kind, names) in shared.items()}
             try:
-                function(**given)
+                function(**together, **given)
             except SkipscopeError as error:
                 error.args = (in_options(str(error), options), *error.args[1:])
                 raise
@@ -183,13 +195,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
                     f"the model's own code ends the program (sys.exit({left.code!r})); take that out"
                 ) from left
 
+    for name, option in (("quiet", Quiet), ("verbose", Verbose)):
+        parameters[name] = inspect.Parameter(name, keyword, default=False, annotation=option)
     # Typer reads a command's options from its signature.
-    signature = inspect.signature(function, eval_str=True)
-    more = {"quiet": Quiet, "verbose": Verbose}
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in more.items()]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *parameters])  # type: ignore[attr-defined]
-    run.__annotations__ = {**inspect.get_annotations(function, eval_str=True), **more}
+    run.__signature__ = inspect.Signature([each.replace(kind=keyword) for each in parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    options = options_of(run)
     return run
 
 

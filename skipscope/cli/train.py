@@ -11,7 +11,7 @@ import typer
 from skipscope.cli.beforehand import require_data, require_device, require_run_folder
 from skipscope.cli.completion import complete_network, one_of
 from skipscope.cli.options import Device, Json, Normalise, document, folder_name, say_where
-from skipscope.cli.reporting import report_written
+from skipscope.cli.report import report_written
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.data.specs import AUGMENTATIONS, NAMES
 from skipscope.errors import InputError

@@ -12,10 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "inspect", "load"]
 
-defer(
-    __name__,
-    {
-        "inspecting": "inspect",
-        "result": "Result load",
-    },
-)
+defer(__name__, {"inspecting": "inspect", "result": "Result load"})

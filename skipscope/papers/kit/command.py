@@ -18,7 +18,7 @@ from skipscope.cli.beforehand import (
 )
 from skipscope.cli.completion import Offered, offered, one_of
 from skipscope.cli.options import Device, Json, document, say_where
-from skipscope.cli.reporting import report_written
+from skipscope.cli.report import report_written
 from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
 from skipscope.data.specs import NAMES
 from skipscope.errors import InputError
