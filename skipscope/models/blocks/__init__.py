@@ -1,18 +1,14 @@
-"""The blocks of residual networks, one per file, and the table that says which options name which.
+"""The blocks of residual networks, and the table that says which options name which.
 
 A new block is a subclass of `Block` and a line here; `ResNet` and `ConnectedNet` need no change.
 """
 
 from __future__ import annotations
 
-from skipscope.models.blocks.basic import Basic
-from skipscope.models.blocks.block import ACTIVATIONS, Block, BlockPlan
-from skipscope.models.blocks.bottleneck import Bottleneck
-from skipscope.models.blocks.connected import Connected
+from skipscope.models.blocks.block import ACTIVATIONS, Block, BlockPlan, Pad, Projection
 from skipscope.models.blocks.dirac import DiracConv2d, DiracLinear
-from skipscope.models.blocks.preactivation import Preactivation
-from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
-from skipscope.models.blocks.preactivation_connected import PreactivationConnected
+from skipscope.models.blocks.original import Basic, Bottleneck, Connected
+from skipscope.models.blocks.preactivation import Preactivation, PreactivationBottleneck, PreactivationConnected
 from skipscope.models.blocks.resnext import (
     AggregatedBasic,
     AggregatedBottleneck,
@@ -21,7 +17,6 @@ from skipscope.models.blocks.resnext import (
     AggregatedPreactivationBottleneck,
     AggregatedPreactivationConnected,
 )
-from skipscope.models.blocks.shortcut import Pad, Projection
 
 # (block, preactivation, more than one path)
 BLOCKS: dict[tuple[str, bool, bool], type[Block]] = {

@@ -5,6 +5,9 @@ drops the branch of a block for a whole batch with probability 1 - survival; a d
 multiplies the branch by its survival in evaluation; here it is divided by it in training, which gives the same
 expectation and leaves the evaluated network, the one that is measured, the same function of its weights as without.
 Per sample, each sample of a batch has a draw of its own, made on its device; the branch and its norms see all samples.
+
+The shortcut is the identity where the shape stays; where it changes, zeros or a projection: options A and B of K. He,
+X. Zhang, S. Ren, J. Sun: Deep Residual Learning for Image Recognition, CVPR 2016.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from skipscope.models.blocks.dirac import DiracConv2d, DiracLinear
-from skipscope.models.blocks.shortcut import shortcut_around
 
 
 def linear(h: Tensor) -> Tensor:
@@ -27,6 +29,25 @@ def linear(h: Tensor) -> Tensor:
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "linear": linear}
+
+
+class Pad(nn.Module):
+    """Every second place, and channels of zeros: half of them in front, half (and an odd one) behind. No weights."""
+
+    def __init__(self, extra: int, stride: int) -> None:
+        super().__init__()
+        self.front, self.behind, self.stride = extra // 2, extra - extra // 2, stride
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.pad(h[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.front, self.behind))
+
+
+class Projection(nn.Sequential):
+    """A convolution of one place, with a norm behind it where asked."""
+
+    def __init__(self, before: int, after: int, stride: int, norm: bool) -> None:
+        convolution = nn.Conv2d(before, after, 1, stride, bias=False)
+        super().__init__(convolution, *([nn.BatchNorm2d(after)] if norm else []))
 
 
 @dataclass(frozen=True)
@@ -47,6 +68,11 @@ class BlockPlan:
     flat: bool = False  # states are vectors, not images
     scale: float = 1.0  # of the branch, before it is added to the shortcut
     parametrisation: str | None = None  # of convolutions and matrices: see `dirac.py`
+
+    @property
+    def inner(self) -> int:
+        """Channels inside the branch: those of all paths side by side; of one path those of the stage."""
+        return self.cardinality * self.group_width if self.cardinality > 1 else self.width
 
     def convolution(self, before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
         """Without a bias; images keep their size but for the stride."""
@@ -69,9 +95,13 @@ class BlockPlan:
         """The shortcut to `after` channels. What it draws must not move the draws of later blocks: see ResNet."""
         if self.shortcut is None:
             return None
+        if self.before == after and self.stride == 1:
+            return nn.Identity()
+        if self.shortcut == "pad":
+            return Pad(after - self.before, self.stride)
         gpus = [torch.cuda.current_device()] if torch.get_default_device().type == "cuda" else []
         with torch.random.fork_rng(devices=gpus):
-            return shortcut_around(self.before, after, self.stride, self.shortcut, norm and self.batch_norm)
+            return Projection(self.before, after, self.stride, norm and self.batch_norm)
 
 
 class Block(nn.Module):

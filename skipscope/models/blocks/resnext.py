@@ -8,48 +8,36 @@ channels and one back, which sums over the paths; no convolution is grouped. It 
 K. Al Ismaeil, D. Aouada: Training Very Deep Neural Networks: Rethinking the Role of Skip Connections, equation 4, whose
 paths are as wide as the stage; Xie et al. (section 3.3) note that it is just a wider basic block.
 *Connected*: the same of matrices, on vectors.
+
+What differs from the block of one path is in the plan: `BlockPlan.inner` and the groups. A class of its own keeps the
+two apart where a network or a checkpoint shows its modules.
 """
 
 from __future__ import annotations
 
-from skipscope.models.blocks.basic import Basic
-from skipscope.models.blocks.block import BlockPlan
-from skipscope.models.blocks.bottleneck import Bottleneck
-from skipscope.models.blocks.connected import Connected
-from skipscope.models.blocks.preactivation import Preactivation
-from skipscope.models.blocks.preactivation_bottleneck import PreactivationBottleneck
-from skipscope.models.blocks.preactivation_connected import PreactivationConnected
+from skipscope.models.blocks.original import Basic, Bottleneck, Connected
+from skipscope.models.blocks.preactivation import Preactivation, PreactivationBottleneck, PreactivationConnected
 
 
 class AggregatedBasic(Basic):
-    def __init__(self, plan: BlockPlan) -> None:
-        super().__init__(plan, inner=_inner(plan))
+    pass
 
 
 class AggregatedPreactivation(Preactivation):
-    def __init__(self, plan: BlockPlan) -> None:
-        super().__init__(plan, inner=_inner(plan))
+    pass
 
 
 class AggregatedConnected(Connected):
-    def __init__(self, plan: BlockPlan) -> None:
-        super().__init__(plan, inner=_inner(plan))
+    pass
 
 
 class AggregatedPreactivationConnected(PreactivationConnected):
-    def __init__(self, plan: BlockPlan) -> None:
-        super().__init__(plan, inner=_inner(plan))
+    pass
 
 
 class AggregatedBottleneck(Bottleneck):
-    def __init__(self, plan: BlockPlan) -> None:
-        super().__init__(plan, inner=_inner(plan), groups=plan.cardinality)
+    pass
 
 
 class AggregatedPreactivationBottleneck(PreactivationBottleneck):
-    def __init__(self, plan: BlockPlan) -> None:
-        super().__init__(plan, inner=_inner(plan), groups=plan.cardinality)
-
-
-def _inner(plan: BlockPlan) -> int:
-    return plan.cardinality * plan.group_width
+    pass
