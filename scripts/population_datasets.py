@@ -3,7 +3,8 @@
     python scripts/population_datasets.py runs/d docs/results/D/population
 
 The networks become the dimension `network`, named by their seeds. What the claims do not need is left out: sizes per
-entry, and quantiles of the spectra of units whose weights are mixed with noise.
+entry, and quantiles of the spectra of units whose weights are mixed with noise. Parts that no network has are named and
+passed over.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def main() -> None:
     for name in names:
         titles = sorted({path.name.rsplit("-count.nc")[0] for path in options.measured.glob(f"{name}-seed*-count.nc")})
         for part, (pieces, left_out) in PARTS.items():
+            if not any((options.measured / f"{title}-{piece}.nc").exists() for title in titles for piece in pieces):
+                print(f"{name}: {part} was not measured")
+                continue
             dataset = joined(options.measured, titles, pieces, left_out)
             write(dataset, options.out / f"{name.split('-')[0]}-{part}.nc")
 

@@ -6,7 +6,7 @@ Writes numbers.json and a table of it, numbers.md: for each claim, depth and par
 number each: images, units and stages are reduced inside a network first), and Student's 95 % interval of their mean. It
 is taken on logarithms for ratios, on logits for shares (kept .001 away from 0 and 1) and on Fisher's z for correlations
 (kept within .99). `expected` is what the claim says of the mean; `interval_is` says on which side of it the interval
-lies. Verdicts are not given here: they belong to the claims' rules.
+lies. Verdicts are not given here: they belong to the claims' rules. What was not measured is left out.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ def main() -> None:
     parts: list[Part] = []
     for depth in DEPTHS:
         open_ = Opened(folder, depth)
-        for measured in (spectra, trends, counts, perturbations, projections, noise):
-            parts += [{"claim": part.pop("claim"), "depth": depth, **part} for part in measured(open_)]
-    parts += depths_alike(Opened(folder, "resnet56"), Opened(folder, "resnet110"))
+        for measured, needed in MEASURED.items():
+            if all(name in open_ for name in needed):
+                parts += [{"claim": part.pop("claim"), "depth": depth, **part} for part in measured(open_)]
+    small, large = (Opened(folder, depth) for depth in DEPTHS)
+    if "spectra" in small and "spectra" in large:
+        parts += depths_alike(small, large)
     parts.sort(key=lambda part: int(part["claim"][1:]))
     lines = ",\n ".join(json.dumps(part) for part in parts)
     (folder / "numbers.json").write_text(f"[\n {lines}\n]\n")
@@ -64,8 +67,14 @@ class Opened:
     def __init__(self, folder: Path, depth: str) -> None:
         self._folder, self.depth = folder, depth
 
+    def __contains__(self, name: str) -> bool:
+        return self._path(name).exists()
+
     def __getitem__(self, name: str) -> xarray.Dataset:
-        return xarray.load_dataset(self._folder / f"{self.depth}-{name}.nc", engine="h5netcdf")
+        return xarray.load_dataset(self._path(name), engine="h5netcdf")
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{self.depth}-{name}.nc"
 
 
 def part_of(claim: str, what: str, values: Any, expected: str = "", scale: str = "plain") -> Part:
@@ -372,6 +381,15 @@ def _distance(first: numpy.ndarray, second: numpy.ndarray) -> float:
     kept = larger > NEGLIGIBLE * larger.max()
     return float(numpy.median(numpy.abs(first - second)[kept] / larger[kept]))
 
+
+MEASURED: dict[Callable[[Opened], Iterator[Part]], Sequence[str]] = {  # and the datasets that each of them needs
+    spectra: ("spectra", "random"),
+    trends: ("spectra",),
+    counts: ("counts",),
+    perturbations: ("perturbations",),
+    projections: ("projections",),
+    noise: ("noise", "noise-counts"),
+}
 
 if __name__ == "__main__":
     main()
