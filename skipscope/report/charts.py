@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
-from skipscope.report.members import members
-from skipscope.report.style import GREY, look, shade, styled
-
-if TYPE_CHECKING:
-    import xarray
+from skipscope.report.style import GREY, look, members, shade, styled
 
 Axis = Mapping[str, Any]  # attributes of an axis of Plotly
 GREY_LINE = {"color": GREY, "width": 1}

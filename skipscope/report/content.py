@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import xarray
 
 from skipscope.report.trunk_map import trunk_maps
 from skipscope.report.views import Section, sections_of
 from skipscope.runs import SavedRun
 from skipscope.runs.decisions import Verdict
-
-if TYPE_CHECKING:
-    import xarray
 
 NETWORKS_IN_FACTS = 6
 WITHOUT_STUDY = (

@@ -1,4 +1,4 @@
-"""How every figure looks.
+"""How every figure looks, and which parts of a dataset it shows.
 
 Colours are those of Okabe and Ito, which readers with any colour vision can tell apart; dashes and markers say the same
 once more.
@@ -7,13 +7,11 @@ once more.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy
-
-if TYPE_CHECKING:
-    import xarray
+import xarray
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -28,8 +26,6 @@ NOT_CONVERGED_MARK = " *"  # behind the name of what did not converge
 
 def by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
     """One dataset per network; those of a dataset with the dimension `network` by their own names."""
-    import xarray
-
     if isinstance(datasets, xarray.Dataset):
         datasets = {str(datasets.attrs.get("network", "")): datasets}
     found: dict[str, xarray.Dataset] = {}
@@ -39,6 +35,18 @@ def by_network(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> dict[
         else:
             found[name] = data
     return found
+
+
+def members(dataset: xarray.Dataset, key: str) -> Iterator[tuple[Any, xarray.Dataset]]:
+    """What charts draw as one series or panel and tables show as one row: members of a dimension, or rows with the same
+    value of a variable, in the order of the first of each; value and part."""
+    if not key:
+        yield "", dataset
+        return
+    (dimension,) = dataset[key].dims
+    for value in dict.fromkeys(dataset[key].values.tolist()):
+        chosen = dataset[key].values == value
+        yield value, dataset.isel({dimension: chosen.argmax() if key == dimension else chosen})
 
 
 def needs_logarithm(values: numpy.ndarray) -> bool:

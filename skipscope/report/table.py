@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from skipscope.report.members import members
+import xarray
+
+from skipscope.report.style import members
 from skipscope.text_table import in_columns
 from skipscope.visible import visible
-
-if TYPE_CHECKING:
-    import xarray
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,13 @@ def with_error(value: float, error: float) -> str:
     return f"{number(value)} ± {number(float(f'{error:.1e}'))}"
 
 
-Cell = str | tuple[str, str] | Callable[["xarray.Dataset"], str]  # variable; with a reduction; or the cell's text
+def estimate(data: xarray.Dataset, key: str) -> str:
+    """A number with its standard error, where the dataset has one."""
+    error = f"{key}_error"
+    return with_error(float(data[key]), float(data[error])) if error in data else number(float(data[key]))
+
+
+Cell = str | tuple[str, str] | Callable[[xarray.Dataset], str]  # variable; with a reduction; or the cell's text
 
 
 @dataclass(frozen=True)

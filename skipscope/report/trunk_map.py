@@ -9,14 +9,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.views import Curve, UnitCurves, UnitNumbers, View
-
-if TYPE_CHECKING:
-    import xarray
 
 
 def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) -> list[dict[str, Any]]:

@@ -6,8 +6,7 @@ import numpy
 import xarray
 
 from skipscope.report.charts import Series, axis, chart, lines, reference, thin_lines, titled_first
-from skipscope.report.members import members
-from skipscope.report.style import COLOURS, GREY
+from skipscope.report.style import COLOURS, GREY, members
 from skipscope.report.table import TableOf, table_of
 
 

@@ -14,7 +14,7 @@ from skipscope.data.dataset import Images
 from skipscope.errors import InputError
 from skipscope.report.figures.distributions import EMPTIEST, ROWS, _Axis, distributions
 from skipscope.report.views import VIEWS, sections_of
-from skipscope.report.views.distributions import distributions_view
+from skipscope.report.views.training import distributions_view
 from skipscope.training import History, trackers
 from tests import seeded
 

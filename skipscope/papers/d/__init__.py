@@ -14,7 +14,7 @@ studies/               one module per study: settings, what is run, quantities a
     noise              weights between trained ones and noise, figure 5       D16
 measured_networks.py   the networks and images that the studies measure
 datasets.py            spectra that several studies share, and the parts of them that claims speak of
-views/, figures/       what a report shows of D.scaling and D.noise; the other datasets have views of the core
+views.py, figures.py   what a report shows of D.scaling and D.noise; the other datasets have views of the core
 
 Its theorems need no code of their own: the law of a unit's spectrum is in the core (`skipscope.linear.law`).
 

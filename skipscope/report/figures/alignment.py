@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.errors import InputError
 from skipscope.measure.alignment_summary import depth_fit
 from skipscope.report.charts import Series, axis, chart, reference
 from skipscope.report.style import COLOURS, GREY, marked, named_ticks, names_of, styled, thinned
-
-if TYPE_CHECKING:
-    import xarray
 
 WAYS = {"ujv": "|U<sub>j</sub>' J<sub>i</sub> V<sub>j</sub>|", "vju": "|V<sub>j</sub>' J<sub>i</sub> U<sub>j</sub>|"}
 UNITS_IN_GRID = 18  # panels in a row of the grid

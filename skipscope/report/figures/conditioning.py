@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import GREY_LINE, Axis, Series, axis, chart
 from skipscope.report.style import COLOURS, by_network, look, named_ticks, names_of, thinned
-
-if TYPE_CHECKING:
-    import xarray
 
 PANELS = {"state": ("layer", "hidden states"), "weight": ("weight", "weights")}  # prefix: dimension, title
 SYMBOLS = {"numerically infinite": "triangle-up-open", "infinite": "triangle-up", "overflow": "x"}

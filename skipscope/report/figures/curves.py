@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import Axis, Series, axis, chart
 from skipscope.report.style import by_network, named_ticks, names_of, needs_logarithm
-
-if TYPE_CHECKING:
-    import xarray
 
 PROFILE = {
     "state_rms": "state RMS at a unit's entry",

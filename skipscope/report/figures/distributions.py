@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.errors import InputError
 from skipscope.report.style import COLOURS, GREY, by_network, named_ticks, styled
-
-if TYPE_CHECKING:
-    import xarray
 
 ROWS = 96  # cells of a panel from its smallest to its largest value
 DECADES = 8.0  # at most, of an axis on either side of zero

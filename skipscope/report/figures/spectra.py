@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import xarray
 
 from skipscope.errors import InputError
 from skipscope.report.charts import GREY_LINE, Series, axis, chart, reference
 from skipscope.report.style import COLOURS, by_network, marked, named_ticks, names_of, needs_logarithm, thinned
-
-if TYPE_CHECKING:
-    import xarray
 
 PANELS = 5  # scree plots side by side, where nobody says which
 SHARES = {
@@ -128,8 +127,6 @@ def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
 
 def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
     """Counted ones against proved ones, as shares of n; one point per unit and sample, one colour per network."""
-    import xarray
-
     if isinstance(datasets, xarray.Dataset):
         datasets = {"": datasets}
     diagonal = reference([0, 1], [0, 1])

@@ -6,15 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import GREY_LINE, Series, axis, chart, reference, thin_lines, titled_first
 from skipscope.report.style import COLOURS, POINTS_IN_CURVE, marked, named_ticks, names_of, needs_logarithm, thinned
-
-if TYPE_CHECKING:
-    import xarray
 
 IMAGES_DRAWN = 20  # of more of them, evenly spaced
 WAYS = {"actual": "actual", "predicted": "predicted"}  # quantity: title

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import Series, chart
 from skipscope.report.style import COLOURS, look, names_of, thinned
-
-if TYPE_CHECKING:
-    import xarray
 
 PATHS_DRAWN = 100  # of more samples, evenly spaced
 

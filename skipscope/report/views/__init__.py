@@ -10,28 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy
+import xarray
 
 from skipscope.errors import SkipscopeError
 from skipscope.registration import views as registered_views
+from skipscope.report.table import Table, number
 from skipscope.report.views.alignment import alignment_view
 from skipscope.report.views.collapse import collapse_view
-from skipscope.report.views.conditioning import conditioning_view
-from skipscope.report.views.curvature import curvature_view
-from skipscope.report.views.distributions import distributions_view
-from skipscope.report.views.history import history_view
-from skipscope.report.views.law import law_view
-from skipscope.report.views.leading import leading_view
-from skipscope.report.views.plain import plain_view
+from skipscope.report.views.conditioning import conditioning_view, curvature_view
+from skipscope.report.views.law import law_view, verification_view
 from skipscope.report.views.profile import profile_view
-from skipscope.report.views.spectra import spectra_view
+from skipscope.report.views.spectra import leading_view, spectra_view
 from skipscope.report.views.stability import stability_view
+from skipscope.report.views.training import distributions_view, history_view
 from skipscope.report.views.trajectories import trajectories_view
-from skipscope.report.views.verification import verification_view
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
-
-if TYPE_CHECKING:
-    import xarray
 
 __all__ = [
     "VIEWS",
@@ -70,6 +65,11 @@ VIEWS = {  # by measure, in the order in which a report shows them
     "curvature": ViewOfMeasure("Curvature", curvature_view),
     "distributions": ViewOfMeasure("Activations, weights and gradients", distributions_view),
 }
+
+ABOUT_PLAIN = (
+    "No view is installed for datasets of this kind{kind}, so they are shown as plain tables: one row per variable, "
+    "with its dimensions, and the smallest, mean and largest of its finite values. The values are in data/{name}.nc."
+)
 
 
 @dataclass(frozen=True)
@@ -122,3 +122,26 @@ def views(datasets: Mapping[str, xarray.Dataset]) -> list[View]:
         if section.failure is not None:
             raise section.failure
     return [section.view for section in sections]
+
+
+def plain_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    """Of datasets that no view knows: their variables with their sizes and ranges."""
+    return View([_table(name, data) for name, data in datasets.items()])
+
+
+def _table(name: str, data: xarray.Dataset) -> Table:
+    measure = str(data.attrs.get("measure", ""))
+    about = ABOUT_PLAIN.format(kind=f" (measure '{measure}')" if measure else "", name=name)
+    rows = [[str(key), *_row(values)] for key, values in data.data_vars.items()]
+    columns = ["variable", "dimensions", "values", "smallest", "mean", "largest", "not finite"]
+    return Table(f"Dataset {name}", columns, rows, about, names=2)
+
+
+def _row(values: xarray.DataArray) -> list[str]:
+    dimensions = " x ".join(f"{name} {size}" for name, size in values.sizes.items()) or "one value"
+    if values.dtype.kind not in "biuf":
+        return [dimensions, str(values.size), "-", "-", "-", "-"]
+    numbers = values.values.astype(float).ravel()
+    finite = numbers[numpy.isfinite(numbers)]
+    shown = [finite.min(), finite.mean(), finite.max()] if finite.size else [numpy.nan] * 3
+    return [dimensions, str(values.size), *(number(float(value)) for value in shown), str(numbers.size - finite.size)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.measure.alignment_summary import DepthFit, alignment_summary, depth_fit
 from skipscope.report.figures.alignment import (
@@ -20,7 +20,7 @@ from skipscope.report.figures.alignment import (
 )
 from skipscope.report.style import NOT_CONVERGED_MARK, names_of
 from skipscope.report.table import Cell, Table, count_of, number, table_of, with_error
-from skipscope.report.views.leading import leading_curves
+from skipscope.report.views.spectra import leading_curves
 from skipscope.report.views.view import (
     Picture,
     UnitNumbers,
@@ -34,9 +34,6 @@ from skipscope.report.views.view import (
     unit_numbers,
     with_marks,
 )
-
-if TYPE_CHECKING:
-    import xarray
 
 PAPER_FIRST = 9  # units that the paper's figures leave out of the line
 WAYS = {"ujv": "U'JV", "vju": "V'JU"}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.report.figures import collapse
 from skipscope.report.table import Table, number, table_of
 from skipscope.report.views.view import Picture, View, alike, counted, in_summary, named, title_of, titles, unit_numbers
-
-if TYPE_CHECKING:
-    import xarray
 
 COLUMNS = {
     "nc1": "NC1",

@@ -1,17 +1,15 @@
-"""Condition numbers of weights and states, ranks of gradients."""
+"""Condition numbers of weights and states, ranks of gradients, Hessians of losses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from skipscope.report.figures import conditioning, gradient_ranks
+import xarray
+
+from skipscope.report.figures import conditioning, gradient_ranks, hessian
 from skipscope.report.style import names_of
-from skipscope.report.table import Table, number
+from skipscope.report.table import Table, estimate, number
 from skipscope.report.views.view import Picture, UnitNumbers, View, alike, counted, in_summary, named, title_of, titles
-
-if TYPE_CHECKING:
-    import xarray
 
 STATUS_IN_TABLE = {"infinite": "inf", "numerically infinite": "num. inf", "overflow": "overflow"}
 INFINITE = "inf: a slice is zero throughout; num. inf: so large that rounding hides the smallest value."
@@ -34,6 +32,23 @@ FIGURE = (
     "on the dotted line are not finite: infinite (filled), numerically infinite (open), overflow (cross)."
 )
 RANKS = "{title}, layer by layer: rank over the largest that the matrix's shape allows."
+HESSIAN = (
+    "{title}: sizes of the eigenvalues of the loss's Hessian by rank, from the largest to the smallest, and how they "
+    "are distributed. Open markers did not converge."
+)
+ABOUT_CURVATURE = (
+    "Index: the share of negative eigenvalues. cond10: the largest size over the 10th percentile of the sizes. "
+    "Estimates have their standard errors; - was not measured (the dataset's attribute not_measured says why)."
+)
+CURVATURE = {
+    "loss": "loss",
+    "gradient_norm": "|gradient|",
+    "largest_magnitude": "largest |λ|",
+    "trace": "trace",
+    "index": "index",
+    "share_zero": "share of zeros",
+    "cond10": "cond10",
+}
 
 
 def conditioning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
@@ -134,3 +149,25 @@ def _sentences(datasets: Mapping[str, xarray.Dataset]) -> list[str]:
             elif large > ILL_CONDITIONED:
                 found.append(f"{words}the worst condition number of the {what} is {number(large)}.")
     return found
+
+
+def curvature_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    headings = titles("Curvature", datasets)
+    figures = {
+        f"{name}-hessian": Picture(HESSIAN.format(title=headings[name]), hessian(data))
+        for name, data in datasets.items()
+    }
+    rows = [
+        [network, *(estimate(data, key) if key in data else "-" for key in CURVATURE)]
+        for network, data in named(datasets).items()
+    ]
+    table = Table("Curvature", ["network", *CURVATURE.values()], rows, ABOUT_CURVATURE)
+    return View([table], figures, [_curvature_sentence(*one) for one in in_summary(datasets)])
+
+
+def _curvature_sentence(words: str, data: xarray.Dataset) -> str:
+    values = data["value"].values
+    return (
+        f"{words}the eigenvalues of the loss's Hessian reach from {number(float(values.min()))} to "
+        f"{number(float(values.max()))}."
+    )

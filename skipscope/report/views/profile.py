@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.report.figures import profile
-from skipscope.report.table import Cell, Table, number, table_of, with_error
+from skipscope.report.table import Cell, Table, estimate, number, table_of
 from skipscope.report.views.view import (
     Picture,
     UnitNumbers,
@@ -21,9 +22,6 @@ from skipscope.report.views.view import (
     titles,
     unit_numbers,
 )
-
-if TYPE_CHECKING:
-    import xarray
 
 COLUMNS = {
     "state_rms": "state",
@@ -54,7 +52,7 @@ def _table(title: str, dataset: xarray.Dataset) -> Table:
     medians = _medians(dataset)
     words = {"skip": "skip"} if "skip" in dataset.coords else {}
     columns: dict[str, Cell] = {**words}
-    columns |= {short: partial(_cell, key=key) for key, short in COLUMNS.items() if key in dataset}
+    columns |= {short: partial(estimate, key=key) for key, short in COLUMNS.items() if key in dataset}
     about = (
         "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
         "against skip, the mean square of the unit's singular values "
@@ -91,9 +89,3 @@ def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
         title: medians[key] for key, title in MAPPED.items() if key in medians and not bool(medians[key].isnull().all())
     }
     return unit_numbers(medians, columns, logarithmic=True)
-
-
-def _cell(here: xarray.Dataset, key: str) -> str:
-    """An estimate with its standard error, where it has one."""
-    error = f"{key}_error"
-    return with_error(float(here[key]), float(here[error])) if error in here else number(float(here[key]))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.stability import binned, shown_images
@@ -23,9 +23,6 @@ from skipscope.report.views.view import (
     titles,
     unit_numbers,
 )
-
-if TYPE_CHECKING:
-    import xarray
 
 GROWTH = (
     "{title}: RMS of the change of every state, from the first unit's entry to the last one's exit. One grey line an "

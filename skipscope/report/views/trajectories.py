@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.report.figures import steps, straightness, trajectories
 from skipscope.report.figures.trajectories import shown_paths, stages_with_steps
@@ -21,9 +21,6 @@ from skipscope.report.views.view import (
     titles,
     unit_numbers,
 )
-
-if TYPE_CHECKING:
-    import xarray
 
 COLUMNS = {
     "line_shape": "line shape",

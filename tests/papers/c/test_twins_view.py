@@ -14,7 +14,7 @@ from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, 
 from skipscope.papers.c.views import VIEWS
 from skipscope.papers.c.views.layer_conditions import gradient_ranks_view, layer_conditions_view
 from skipscope.papers.c.views.twins import by_title, drift_view, generalisation_view, twins_view
-from skipscope.report.run_report import write_report
+from skipscope.report.page import write_report
 from skipscope.report.style import COLOURS
 from skipscope.report.views.view import View
 from skipscope.runs import RunFolder

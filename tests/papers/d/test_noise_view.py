@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from skipscope.papers.d.figures.noise import mixture_histograms, mixtures, shown_mixtures
-from skipscope.papers.d.views.noise import noise_view
+from skipscope.papers.d.figures import mixture_histograms, mixtures, shown_mixtures
+from skipscope.papers.d.views import noise_view
 from tests.report.synthetic import noise_data
 
 

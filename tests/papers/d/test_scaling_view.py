@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from skipscope.papers.d.figures.scaling import plateau
-from skipscope.papers.d.views.scaling import scaling_view
+from skipscope.papers.d.figures import plateau
+from skipscope.papers.d.views import scaling_view
 from tests.report.synthetic import scaling_data
 
 

@@ -7,9 +7,10 @@ are not on top of each other and the start, epoch 0, has a place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import Axis, Series, axis, chart, titled_first
 from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH, decay, leading_values
@@ -22,9 +23,6 @@ from skipscope.report.style import (
     names_of,
     needs_logarithm,
 )
-
-if TYPE_CHECKING:
-    import xarray
 
 PANELS = {
     "line_shape": "line shape score, 1 = straight",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import Series, axis, chart, lines, reference, thin_lines
-from skipscope.report.members import members
-from skipscope.report.style import GREY
-
-if TYPE_CHECKING:
-    import xarray
+from skipscope.report.style import GREY, members
 
 CURVE_POINTS = 100
 LOWEST = 1e-16  # an error that is drawn as it is; smaller ones, and 0, here

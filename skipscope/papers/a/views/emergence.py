@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.measure.alignment_summary import depth_fit
 from skipscope.papers.a.figures.emergence import (
@@ -21,9 +21,6 @@ from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH
 from skipscope.report.style import COLOURS
 from skipscope.report.table import Table, mean_count, number, with_error
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, named
-
-if TYPE_CHECKING:
-    import xarray
 
 ALIGNMENT, CHANGED, COLLAPSE = ("A.alignment", "A.collapse"), ("A.counterfactuals",), ("A.collapse",)
 TRAINED_BY = ("network", "data", "epochs", "rate", "weight_decay")  # attributes in which cases differ

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.papers.a.figures.theory import (
     jacobian_invariant,
@@ -14,9 +15,6 @@ from skipscope.papers.a.figures.theory import (
 )
 from skipscope.report.table import Table, TableOf, number
 from skipscope.report.views.view import PictureOf, View, view_of_parts
-
-if TYPE_CHECKING:
-    import xarray
 
 STATES = (
     "States of an input in a network of aligned linear units, in the plane of u and the first state, for three slopes "

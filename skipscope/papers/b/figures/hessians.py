@@ -6,19 +6,21 @@ A curve is the mean over runs, its bar or band one standard deviation to each si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
-from skipscope.papers.b.figures.networks import place_of
-from skipscope.report.charts import Series, axis, chart
-from skipscope.report.members import members
-from skipscope.report.style import COLOURS, GREY, look, styled
+from skipscope.report.charts import GREY_LINE, Series, axis, chart
+from skipscope.report.style import COLOURS, look, members, styled
 
-if TYPE_CHECKING:
-    import xarray
-
+NETWORKS = ("xavier", "orthogonal", "1-shortcut", "2-shortcut", "3-shortcut")  # look the same in all figures
 RUNS = "seed"  # the dimension over which means are taken
+
+
+def place_of(name: str, otherwise: int) -> int:
+    """The place by which a network looks; otherwise: that of a curve that is none of them."""
+    return NETWORKS.index(name.lower()) if name.lower() in NETWORKS else otherwise
 
 
 def mean_and_spread(values: xarray.DataArray) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
@@ -115,7 +117,7 @@ def learning_dynamics(dataset: xarray.Dataset, run: int = 0) -> Any:
         secondary_y=True,
     )
     for key, dash in (("peak", "solid"), ("drop", "dot")):
-        figure.add_vline(x=float(one[key]), line={"color": GREY, "width": 1, "dash": dash}, layer="below")
+        figure.add_vline(x=float(one[key]), line={**GREY_LINE, "dash": dash}, layer="below")
     figure.update_xaxes(title_text="step of gradient descent")
     figure.update_yaxes(title_text="norm of the gradient", rangemode="tozero", secondary_y=False)
     index_axis = {"title_text": "share of negative eigenvalues", "showgrid": False, "tickmode": "auto"}

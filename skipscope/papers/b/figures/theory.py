@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import Series, axis, chart, lines, reference, titled_first
-from skipscope.report.members import members
-from skipscope.report.style import COLOURS, names_of, styled
-
-if TYPE_CHECKING:
-    import xarray
+from skipscope.report.style import COLOURS, members, names_of
 
 BINS = 60
 LEVEL = 1e-9  # of the largest eigenvalue: closer ones are one, several times
@@ -56,46 +53,28 @@ def zero_spectrum(dataset: xarray.Dataset) -> Any:
 
     dataset: `value` (n, index); NaN after the last eigenvalue.
     """
-    from plotly.subplots import make_subplots
-
-    titles = ["shortcuts of depth 1: histogram", "shortcuts of depth 2: how often each eigenvalue is there"]
-    figure = make_subplots(2, 1, subplot_titles=titles, shared_xaxes=True, vertical_spacing=0.16)
     one, two = (dataset["value"].sel(n=n).dropna("index").values for n in (1, 2))
     counts, edges = numpy.histogram(one, BINS)
-    figure.add_bar(
-        x=(edges[1:] + edges[:-1]) / 2,
-        y=counts,
-        width=edges[1] - edges[0],
-        marker={"color": COLOURS[0]},
-        showlegend=False,
-        hovertemplate="around %{x:.3f}: %{y}<extra></extra>",
-        row=1,
-        col=1,
-    )
     values, times = levels(two)
-    figure.add_scatter(
-        x=numpy.stack([values, values, numpy.full(values.shape, numpy.nan)], 1).ravel(),
-        y=numpy.stack([0 * times, times, numpy.full(values.shape, numpy.nan)], 1).ravel(),
-        mode="lines",
-        line={"color": COLOURS[1], "width": 1},
-        hoverinfo="skip",
-        showlegend=False,
-        row=2,
-        col=1,
+    gaps = numpy.full(values.shape, numpy.nan)
+    x, y = (numpy.stack(ends, 1).ravel() for ends in ([values, values, gaps], [0 * times, times, gaps]))
+    unnamed = {"name": None, "legendgroup": None, "showlegend": False}
+    bars = {**unnamed, "width": edges[1] - edges[0], "marker": {"color": COLOURS[0]}}
+    tips = {**unnamed, "line": None, "marker": {"color": COLOURS[1], "symbol": "diamond", "size": 7}}
+    return chart(
+        [
+            Series("", (edges[1:] + edges[:-1]) / 2, counts, "", "around %{x:.3f}: %{y}", mode="bars", more=bars),
+            reference(x, y, panel=1, color=COLOURS[1]),
+            Series("", values, times, "", "%{x:.6f}: %{y} times", 1, mode="markers", more=tips),
+        ],
+        panels=["shortcuts of depth 1: histogram", "shortcuts of depth 2: how often each eigenvalue is there"],
+        columns=1,
+        x=[{}, axis("eigenvalue of the Hessian")],
+        y=axis("count", rangemode="tozero"),
+        height=520,
+        shared_xaxes=True,
+        vertical_spacing=0.16,
     )
-    figure.add_scatter(
-        x=values,
-        y=times,
-        mode="markers",
-        marker={"color": COLOURS[1], "symbol": "diamond", "size": 7},
-        showlegend=False,
-        hovertemplate="%{x:.6f}: %{y} times<extra></extra>",
-        row=2,
-        col=1,
-    )
-    figure.update_xaxes(title_text="eigenvalue of the Hessian", row=2, col=1)
-    figure.update_yaxes(title_text="count", rangemode="tozero")
-    return styled(figure, height=520)
 
 
 def zero_stationarity(dataset: xarray.Dataset) -> Any:

@@ -7,16 +7,14 @@ better one may lie outside.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
-from skipscope.papers.b.figures.networks import place_of
+from skipscope.papers.b.figures.hessians import place_of
 from skipscope.report.charts import GREY_LINE, Axis, Series, axis, chart, titled_first
 from skipscope.report.style import look
-
-if TYPE_CHECKING:
-    import xarray
 
 OPEN = "-open"
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.papers.b.figures.hessians import against_depth, against_loss, learning_dynamics, mean_and_spread
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import Picture, View, counted, made_by
-
-if TYPE_CHECKING:
-    import xarray
 
 DEPTH = (
     "Condition number of the Hessian before training against depth, on {data}: the largest |lambda| over the 10th "

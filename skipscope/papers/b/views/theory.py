@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.papers.b.figures.theory import (
     error_growth,
@@ -14,9 +15,6 @@ from skipscope.papers.b.figures.theory import (
 )
 from skipscope.report.table import Table, TableOf, number
 from skipscope.report.views.view import PictureOf, View, view_of_parts
-
-if TYPE_CHECKING:
-    import xarray
 
 CONDITIONS = (
     "Condition number of the Hessian at zero weights against the number of units, one curve per data set; dotted: "

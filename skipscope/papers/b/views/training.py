@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.papers.b.figures.training import (
     by_depth,
@@ -17,9 +17,6 @@ from skipscope.papers.b.figures.training import (
 )
 from skipscope.report.table import Table, number, with_error
 from skipscope.report.views.view import Picture, View, counted
-
-if TYPE_CHECKING:
-    import xarray
 
 LEARNING, NORMS, SHORTCUTS = ("B.learning",), ("B.norms",), ("B.shortcuts",)
 MARKS = "Means and standard deviations over seeds; an open marker is a rate on the edge of its grid."
@@ -70,7 +67,7 @@ STAND_IN = (
     f"layers. {MARKS}"
 )
 
-Parts = Sequence["xarray.Dataset"]
+Parts = Sequence[xarray.Dataset]
 
 
 def learning_view(datasets: Mapping[str, xarray.Dataset]) -> View:

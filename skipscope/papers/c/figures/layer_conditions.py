@@ -6,16 +6,14 @@ Layers are counted from 1 on, as in the paper. States are those between blocks, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.papers.c.figures.twins import places, seed_lines
 from skipscope.report.charts import GREY_LINE, Series, axis, chart
 from skipscope.report.style import COLOURS, GREY, names_of
-
-if TYPE_CHECKING:
-    import xarray
 
 SYMBOLS = {"infinite": "triangle-up", "numerically infinite": "triangle-up-open", "overflow": "x"}
 APART = 0.09  # of the finite values' decades, between the lines of two networks

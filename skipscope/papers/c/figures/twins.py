@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 
 from skipscope.report.charts import Series, axis, chart, lines
 from skipscope.report.style import COLOURS, GREY, names_of, styled
-
-if TYPE_CHECKING:
-    import xarray
 
 KNOWN = ("PlainNet", "ResNet", "ResNeXt", "DiracNet")  # look the same in all figures
 ACCURACIES = {"train": "train accuracy", "test": "test accuracy"}

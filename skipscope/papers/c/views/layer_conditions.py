@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.papers.c.figures.layer_conditions import (
     SHARES,
@@ -18,9 +18,6 @@ from skipscope.papers.c.views.twins import by_title, drawn, mean_and_spread, sen
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
-
-if TYPE_CHECKING:
-    import xarray
 
 WEIGHTS = (
     "{title}: condition number of the weights against the layer, one line per seed, by the reduction '{reduction}' of "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import xarray
 
 from skipscope.papers.c.figures.theory import (
     approximation_errors,
@@ -13,9 +14,6 @@ from skipscope.papers.c.figures.theory import (
 )
 from skipscope.report.table import Table, TableOf, number
 from skipscope.report.views.view import PictureOf, View, view_of_parts
-
-if TYPE_CHECKING:
-    import xarray
 
 COLLAPSE = (
     "How a PlainNet's state turns to the leading eigenvector, layer by layer; medians over draws. The paper (Oyedotun, "

@@ -6,17 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy
+import xarray
 
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
 from skipscope.report.style import names_of
 from skipscope.report.table import Cell, Table, table_of, with_error
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
-
-if TYPE_CHECKING:
-    import xarray
 
 ACCURACIES = (
     "Accuracies after training, each network and seed at the learning rate that is the best for it: one point per "

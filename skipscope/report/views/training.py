@@ -1,18 +1,20 @@
-"""Activations, weights and gradients of chosen layers along training: how large they are, unnormalised."""
+"""Training: how far networks got, and how large activations, weights and gradients of chosen layers are on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import xarray
+
+from skipscope.report.figures import training
 from skipscope.report.figures.distributions import distributions, layer_in_words
 from skipscope.report.style import by_network
 from skipscope.report.table import Table, number
-from skipscope.report.views.view import Picture, View, counted, made_by, named
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by, named
 
-if TYPE_CHECKING:
-    import xarray
-
+HISTORY = {"loss": "training loss", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+ABOUT_HISTORY = "Values after the last epoch; seconds of training in all."
 NETWORKS_IN_SENTENCE = 4  # networks of which a sentence speaks
 SIDE_BY_SIDE = 4  # networks of a figure
 QUANTITIES = {
@@ -33,6 +35,34 @@ ABOUT = (
     "At the first and the last look. Quantiles are within {error:.1%} of the value; smallest and largest are exact. "
     "Deviation: of the finite values. Not finite: values that are NaN or infinite."
 )
+
+
+def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    networks = named(datasets)
+    rows = [
+        [
+            network,
+            str(data.sizes["epoch"]),
+            str(data.attrs["status"]),
+            *(number(float(data[key][-1])) if key in data else "-" for key in HISTORY),
+            number(float(data["seconds"].sum())),
+        ]
+        for network, data in networks.items()
+    ]
+    table = Table(
+        "Training", ["network", "epochs", "status", *HISTORY.values(), "seconds"], rows, ABOUT_HISTORY, names=3
+    )
+    picture = Picture("Training, epoch by epoch.", training(networks))
+    sentences = [_history_sentence(name, data) for name, data in list(networks.items())[:NETWORKS_IN_SUMMARY]]
+    return View([table], {"history": picture}, sentences)
+
+
+def _history_sentence(network: str, data: xarray.Dataset) -> str:
+    text = f"The network {network} was trained for {counted(data.sizes['epoch'], 'epoch')}"
+    if data.attrs["status"] != "finished":
+        return f"{text} and {data.attrs['status']}."
+    reached = f"; test accuracy {float(data['test_accuracy'][-1]):.1%}" if "test_accuracy" in data else ""
+    return f"{text} to a loss of {number(float(data['loss'][-1]))}{reached}."
 
 
 def distributions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
