@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skipscope.models.grammar import NetworkNames
+    from skipscope.models.names import NetworkNames
     from skipscope.report.views import ViewOfMeasure
 
 OURS = "skipscope.papers"  # the package that holds our papers; it may be missing

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from skipscope.data import digits
 from skipscope.models import resolve
-from skipscope.models.examples import samples_of, sized
+from skipscope.models.factory import samples_of, sized
 from tests.commands import run_command
 from tests.seeded import generator
 

@@ -287,14 +287,14 @@ def test_a_lock_on_a_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatc
 def test_the_record_is_that_of_the_run_that_ended_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run writes and ends while the second one waits for the folder."""
     first = RunFolder(tmp_path, "a test")
-    taken = Lock._taken
+    opened = Lock._opened
 
-    def waits(self: Lock, what: str) -> Any:
+    def waits(self: Lock) -> Any:
         with first:
             first.part("first", lambda: dataset(1.0))
-        return taken(self, what)
+        return opened(self)
 
-    monkeypatch.setattr(Lock, "_taken", waits)
+    monkeypatch.setattr(Lock, "_opened", waits)
     with RunFolder(tmp_path, "a test", former="resume") as run:
         run.part("first", never)
     assert set(record(tmp_path)["hashes"]) == {"data/first.nc"}

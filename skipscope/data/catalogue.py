@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from skipscope.data import cifar, files, idx
-from skipscope.data.dataset import Dataset, Images, choose, named
+from skipscope.data.dataset import Dataset, Images, choose
 from skipscope.data.download import KNOWN, DownloadError, check_manifest, download
 from skipscope.data.specs import IMAGE_FOLDER, NotFound, parse, require_path
 from skipscope.errors import InputError
@@ -42,7 +41,8 @@ class Entry:
     scaled: bool = False
 
 
-def _idx(title: str, folder: str, read: Callable[[Path], Dataset]) -> Entry:
+def _idx(name: str, title: str, folder: str, class_names: tuple[str, ...]) -> Entry:
+    read = partial(idx.read, name=name, class_names=class_names)
     return Entry(title, 1, (f"{folder}/raw", folder), idx.present, read, idx.EXPECTED, inside=("raw",))
 
 
@@ -53,16 +53,15 @@ def _cifar(title: str, layout: cifar.Layout, *folders: str) -> Entry:
 
 def _image_folder(name: str, title: str, size: int, shorter_side: int, *folders: str, in_memory: bool = False) -> Entry:
     def read(folder: Path, asked: int | None) -> Dataset:
-        if asked is None:
-            return files.read(folder, name, size, shorter_side, in_memory)
-        return files.read(folder, name, asked, round(asked * shorter_side / size), in_memory)
+        side = size if asked is None else asked
+        return files.read(folder, name, side, round(side * shorter_side / size), in_memory)
 
     return Entry(title, 3, folders, files.present, read, IMAGE_FOLDER, scaled=True)
 
 
 ENTRIES: dict[str, Entry] = {
-    "mnist": _idx("MNIST", "MNIST", idx.mnist),
-    "fashion-mnist": _idx("Fashion-MNIST", "FashionMNIST", idx.fashion_mnist),
+    "mnist": _idx("mnist", "MNIST", "MNIST", idx.DIGITS),
+    "fashion-mnist": _idx("fashion-mnist", "Fashion-MNIST", "FashionMNIST", idx.FASHION),
     "cifar10": _cifar("CIFAR-10", cifar.CIFAR10, "cifar-10-batches-bin", "cifar-10-batches-py"),
     "cifar100": _cifar("CIFAR-100", cifar.CIFAR100, "cifar-100-binary", "cifar-100-python"),
     "imagenette": _image_folder(
@@ -179,15 +178,8 @@ def digits() -> Dataset:
     bunch = load_digits()
     images = torch.from_numpy(bunch.images).to(torch.float32).div(BRIGHTEST).unsqueeze(1)  # N, 1, 8, 8
     labels = torch.from_numpy(bunch.target).to(torch.int64)
-    test = _test_mask(labels)
+    test = torch.zeros_like(labels, dtype=torch.bool)
+    for label in range(DIGITS):  # counted, not drawn: the split is the same under every version of every generator
+        test[torch.nonzero(labels == label).flatten()[::TEST_EVERY]] = True
     train, held_out = Images(images[~test], labels[~test]), Images(images[test], labels[test])
-    return Dataset("digits", named(range(DIGITS)), train, held_out)
-
-
-def _test_mask(labels: Tensor) -> Tensor:
-    """Counted, not drawn: the split is the same under every version of every random generator."""
-    mask = torch.zeros_like(labels, dtype=torch.bool)
-    for label in range(DIGITS):
-        members = torch.nonzero(labels == label).flatten()
-        mask[members[::TEST_EVERY]] = True
-    return mask
+    return Dataset("digits", tuple(map(str, range(DIGITS))), train, held_out)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from skipscope.data.dataset import Dataset, Images, named
+from skipscope.data.dataset import Dataset, Images
 from skipscope.data.pickles import read_pickle
 from skipscope.errors import InputError
 
@@ -66,7 +66,7 @@ CIFAR100 = Layout(
     "fine_labels",
     "fine_label_names.txt",
     ("meta", "fine_label_names"),
-    named(range(100)),
+    tuple(map(str, range(100))),
 )
 
 
@@ -87,8 +87,7 @@ def read(folder: Path, layout: Layout) -> Dataset:
         pixels = np.concatenate([part[0] for part in parts]).reshape(-1, 3, 32, 32)
         labels = np.concatenate([part[1] for part in parts])
         splits.append(Images(torch.from_numpy(pixels), torch.from_numpy(labels)))
-    class_names = (_text_names if binary else _pickled_names)(folder, layout)
-    return Dataset(layout.name, class_names, splits[0], splits[1], source=str(folder))
+    return Dataset(layout.name, _class_names(folder, layout, binary), splits[0], splits[1], source=str(folder))
 
 
 def _binary(path: Path, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
@@ -103,8 +102,11 @@ def _binary(path: Path, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
             f"{path}: {content.size} bytes are no whole number of {layout.name} records of {record}; cut short?"
         )
     records = content.reshape(-1, record)
-    for column, limit in enumerate(layout.limits):
-        _check_range(path, records[:, column], limit)
+    for labels, limit in zip(records.T, layout.limits, strict=False):  # the columns behind them are pixels
+        if labels.max() >= limit:
+            raise InputError(
+                f"{path}: label {int(labels.max())} in record {int(labels.argmax())}; expected 0 to {limit - 1}"
+            )
     return records[:, len(layout.limits) :], records[:, len(layout.limits) - 1].astype(np.int64)
 
 
@@ -122,37 +124,21 @@ def _pickled(path: Path, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     return pixels, np.array(labels, dtype=np.int64)
 
 
-def _check_range(path: Path, labels: np.ndarray, limit: int) -> None:
-    if labels.max() >= limit:
-        raise InputError(
-            f"{path}: label {int(labels.max())} in record {int(labels.argmax())}; expected 0 to {limit - 1}"
-        )
-
-
-def _text_names(folder: Path, layout: Layout) -> tuple[str, ...]:
-    path = folder / layout.text_names
-    if not path.is_file():
-        return layout.class_names
-    try:
-        names = path.read_text(encoding="utf-8").split()
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not a text file; expected {layout.classes} class names") from None
-    return _checked_names(path, tuple(names), layout)
-
-
-def _pickled_names(folder: Path, layout: Layout) -> tuple[str, ...]:
+def _class_names(folder: Path, layout: Layout, binary: bool) -> tuple[str, ...]:
     file, key = layout.pickled_names
-    path = folder / file
+    path = folder / (layout.text_names if binary else file)
     if not path.is_file():
         return layout.class_names
-    names = read_pickle(path).get(key)
-    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
-        raise InputError(f"{path}: expected '{key}', a list of names")
-    texts = (name.decode("latin-1") if isinstance(name, bytes) else name for name in names)
-    return _checked_names(path, tuple(texts), layout)
-
-
-def _checked_names(path: Path, names: tuple[str, ...], layout: Layout) -> tuple[str, ...]:
+    if binary:
+        try:
+            names = path.read_text(encoding="utf-8").split()
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: not a text file; expected {layout.classes} class names") from None
+    else:
+        found = read_pickle(path).get(key)
+        if not isinstance(found, list) or not all(isinstance(name, bytes | str) for name in found):
+            raise InputError(f"{path}: expected '{key}', a list of names")
+        names = [name.decode("latin-1") if isinstance(name, bytes) else name for name in found]
     if len(names) != layout.classes:
         raise InputError(f"{path}: {len(names)} class names; expected {layout.classes}")
-    return names
+    return tuple(names)

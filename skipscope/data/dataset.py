@@ -2,6 +2,9 @@
 
 A `Split` gives float images on its device, normalised, for any choice of samples. Small sets are tensors (`Images`) and
 can live on the GPU as a whole; image folders are read when asked (`files.py`).
+
+A subset is chosen by labels alone, so that images need not be read. Everything is drawn on the CPU from its own
+generator: the choice is the same whatever device the data is on, and the random state of the program is not touched.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from skipscope.data import subsets
 from skipscope.data.specs import written_constants
 from skipscope.errors import InputError
 
@@ -76,9 +78,10 @@ def choose(asked: str, name: str, channels: int) -> Normalisation:
 
 
 class Split(ABC):
-    """Labelled images, one part (training or test) of a data set."""
+    """Labelled images, one part (training or test) of a data set; its kinds are dataclasses."""
 
     labels: Tensor  # (N,) int64
+    normalisation: Normalisation
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -104,11 +107,11 @@ class Split(ABC):
     def select(self, chosen: Tensor) -> Self:
         """The samples with these numbers, in this order."""
 
-    @abstractmethod
-    def with_labels(self, labels: Tensor) -> Self: ...
+    def with_labels(self, labels: Tensor) -> Self:
+        return dataclasses.replace(self, labels=labels.to(self.device))  # type: ignore[type-var]
 
-    @abstractmethod
-    def with_normalisation(self, normalisation: Normalisation) -> Self: ...
+    def with_normalisation(self, normalisation: Normalisation) -> Self:
+        return dataclasses.replace(self, normalisation=normalisation)  # type: ignore[type-var]
 
     @abstractmethod
     def digest(self) -> str:
@@ -142,12 +145,6 @@ class Images(Split):
     def select(self, chosen: Tensor) -> Images:
         chosen = chosen.to(self.device)
         return dataclasses.replace(self, pixels=self.pixels[chosen], labels=self.labels[chosen])
-
-    def with_labels(self, labels: Tensor) -> Images:
-        return dataclasses.replace(self, labels=labels.to(self.device))
-
-    def with_normalisation(self, normalisation: Normalisation) -> Images:
-        return dataclasses.replace(self, normalisation=normalisation)
 
     def digest(self) -> str:
         found = hashlib.sha256(repr((self.pixels.dtype, self.pixels.shape, self.normalisation)).encode())
@@ -195,15 +192,15 @@ class Dataset:
         from the training and the test split, as equally from every class as the number permits. With one seed, the
         smaller draw is part of the larger.
         """
-        kept = list(range(self.classes)) if classes is None else subsets.class_numbers(classes, self.class_names)
+        kept = list(range(self.classes)) if classes is None else _class_numbers(classes, self.class_names)
         names = tuple(self.class_names[number] for number in kept)
-        name = self.name if classes is None else f"{self.name}, {subsets.in_words(kept)}"
+        name = self.name if classes is None else f"{self.name}, {_in_words(kept)}"
         splits: list[Split] = []
         for split, count, what in ((self.train, samples, "samples"), (self.test, test_samples, "test samples")):
             if classes is not None:
-                split = subsets.of_classes(split, kept)
+                split = _of_classes(split, kept)
             if count is not None:
-                split = split.select(subsets.balanced(split.labels, names, count, seed, f"{self.name}: {what}"))
+                split = split.select(_balanced(split.labels, names, count, seed, f"{self.name}: {what}"))
                 name = f"{name}, {count} {what}"
             splits.append(split)
         if (samples, test_samples) != (None, None) and seed != 0:
@@ -212,8 +209,9 @@ class Dataset:
 
     def with_random_labels(self, seed: int = 0) -> Dataset:
         """The training labels replaced by ones drawn uniformly; the test split keeps its own."""
-        labels = subsets.random_labels(len(self.train), self.classes, seed)
-        train = self.train.with_labels(labels.to(self.train.device))
+        generator = torch.Generator("cpu").manual_seed(seed)
+        labels = torch.randint(self.classes, (len(self.train),), generator=generator, device="cpu")
+        train = self.train.with_labels(labels)
         return dataclasses.replace(self, name=f"{self.name}, random labels, seed {seed}", train=train)
 
     def test_batch(self, size: int, seed: int = 0) -> Tensor:
@@ -245,6 +243,63 @@ class Dataset:
         }
 
 
-def named(labels: Sequence[int]) -> tuple[str, ...]:
-    """Class names where the publisher has only numbers."""
-    return tuple(str(label) for label in labels)
+def _class_numbers(classes: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
+    """Numbers of the classes that are given by number or by name."""
+    if isinstance(classes, str):
+        raise InputError(f"classes: expected a list of numbers or names, got the string '{classes}'")
+    numbers = []
+    for given in classes:
+        if isinstance(given, str) and given in names:
+            numbers.append(names.index(given))
+        elif not isinstance(given, str) and 0 <= given < len(names):
+            numbers.append(int(given))
+        else:
+            known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+            raise InputError(f"no class {given!r}; expected 0 to {len(names) - 1} or a name ({known})")
+    if not numbers:
+        raise InputError("classes: an empty list leaves nothing")
+    if repeated := [names[number] for number in dict.fromkeys(numbers) if numbers.count(number) > 1]:
+        raise InputError(f"classes: {', '.join(repeated)} given more than once")
+    return numbers
+
+
+def _in_words(classes: list[int]) -> str:
+    """For a data set's name: 'classes 0 to 4', 'classes 3, 5', 'class 7'."""
+    if len(classes) == 1:
+        return f"class {classes[0]}"
+    if len(classes) > 2 and classes == list(range(classes[0], classes[-1] + 1)):
+        return f"classes {classes[0]} to {classes[-1]}"
+    return f"classes {', '.join(str(number) for number in classes)}"
+
+
+def _of_classes(split: Split, classes: list[int]) -> Split:
+    """The samples of these classes, in their old order, relabelled 0, 1, ... in the order of `classes`."""
+    labels = split.labels.cpu()
+    new = torch.full((max(int(labels.max()), *classes) + 1,), -1, dtype=torch.int64, device="cpu")
+    new[torch.tensor(classes, device="cpu")] = torch.arange(len(classes), device="cpu")
+    relabelled = new[labels]
+    chosen = torch.nonzero(relabelled >= 0).flatten()
+    return split.select(chosen).with_labels(relabelled[chosen])
+
+
+def _balanced(labels: Tensor, names: tuple[str, ...], count: int, seed: int, what: str) -> Tensor:
+    """Numbers of `count` samples, equally many from each class; a remainder goes to the first classes.
+
+    In their old order. One permutation per class is drawn whatever `count` is: smaller draws are parts of larger ones.
+    """
+    if count < len(names):
+        raise InputError(f"{what}: {count} is less than one for each of the {len(names)} classes")
+    labels = labels.cpu()
+    generator = torch.Generator("cpu").manual_seed(seed)
+    drawn = []
+    for number, name in enumerate(names):
+        share = count // len(names) + (number < count % len(names))
+        members = torch.nonzero(labels == number).flatten()
+        if len(members) < share:
+            raise InputError(
+                f"{what}: {count} in equal parts needs {share} of class '{name}', "
+                f"which has {len(members)}; ask for fewer"
+            )
+        order = torch.randperm(len(members), generator=generator, device="cpu")
+        drawn.append(members[order[:share]])
+    return torch.cat(drawn).sort().values

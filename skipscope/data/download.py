@@ -91,13 +91,9 @@ def write_manifest(folder: Path) -> None:
 
 def check_manifest(folder: Path) -> None:
     """Of the data set whose files are in this folder, or in one above it; without a list nothing is known."""
-    for place in (folder, folder.parent):
-        if (place / MANIFEST).is_file():
-            _check(place)
-            return
-
-
-def _check(place: Path) -> None:
+    place = next((place for place in (folder, folder.parent) if (place / MANIFEST).is_file()), None)
+    if place is None:
+        return
     try:
         content = (place / MANIFEST).read_bytes()
         changed = [MANIFEST] if seal_of(content) != "whole" else []

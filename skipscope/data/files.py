@@ -81,12 +81,6 @@ class Files(Constrained, Split):
         labels = self.labels[chosen.to(self.device)]
         return dataclasses.replace(self, names=tuple(self._names(chosen)), labels=labels)
 
-    def with_labels(self, labels: Tensor) -> Files:
-        return dataclasses.replace(self, labels=labels.to(self.device))
-
-    def with_normalisation(self, normalisation: Normalisation) -> Files:
-        return dataclasses.replace(self, normalisation=normalisation)
-
     def digest(self) -> str:
         """Of names, sizes in bytes and labels: reading every image of ImageNet would take longer than most studies."""
         found = hashlib.sha256(repr((self.size, self.shorter_side, self.normalisation)).encode())

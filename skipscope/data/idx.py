@@ -7,6 +7,7 @@ integers, and the values. Everything the header says is checked against the file
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from io import BufferedReader
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from skipscope.data.dataset import Dataset, Images, named
+from skipscope.data.dataset import Dataset, Images
 from skipscope.errors import InputError
 
 CLASSES = 10
@@ -27,6 +28,7 @@ SPLITS = {
 }
 EXPECTED = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte (or .gz)"
 
+DIGITS = tuple(map(str, range(CLASSES)))
 FASHION = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -38,30 +40,22 @@ def present(folder: Path) -> bool:
     return any(_file(folder, name) is not None for names in SPLITS.values() for name in names)
 
 
-def mnist(folder: Path) -> Dataset:
-    return _read(folder, "mnist", named(range(CLASSES)))
-
-
-def fashion_mnist(folder: Path) -> Dataset:
-    return _read(folder, "fashion-mnist", FASHION)
+def read(folder: Path, name: str, class_names: tuple[str, ...]) -> Dataset:
+    train, test = _split(folder, "train"), _split(folder, "test")
+    if train.shape != test.shape:
+        raise InputError(f"{folder}: training images are {train.shape[1:]}, test images {test.shape[1:]}")
+    return Dataset(name, class_names, train, test, source=str(folder))
 
 
 def read_idx(path: Path, axes: int) -> Tensor:
     """The values of a file of unsigned bytes that must have this many axes."""
     try:
-        with _opened(path) as file:
+        with gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _values(file, path, axes)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: a broken or cut-short gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def _read(folder: Path, name: str, class_names: tuple[str, ...]) -> Dataset:
-    train, test = _split(folder, "train"), _split(folder, "test")
-    if train.shape != test.shape:
-        raise InputError(f"{folder}: training images are {train.shape[1:]}, test images {test.shape[1:]}")
-    return Dataset(name, class_names, train, test, source=str(folder))
 
 
 def _split(folder: Path, split: str) -> Images:
@@ -78,14 +72,7 @@ def _split(folder: Path, split: str) -> Images:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            return path
-    return None
-
-
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    return gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def _values(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> Tensor:
@@ -100,9 +87,7 @@ def _values(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> Tens
     if len(lengths) < 4 * axes:
         raise InputError(f"{path}: cut short in its header")
     shape = struct.unpack(f">{axes}I", lengths)
-    size = 1
-    for length in shape:
-        size *= length
+    size = math.prod(shape)
     if size == 0:
         raise InputError(f"{path}: empty, its header says {' x '.join(map(str, shape))}")
     # Piece by piece: a header that promises terabytes must not make us ask for them.

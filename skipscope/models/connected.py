@@ -32,7 +32,18 @@ class ConnectedNet(BlockNetwork):
         self.spec, self.skips, self.preactivation = spec, spec.skips, spec.preactivation
         self.activation = ACTIVATIONS[spec.activation]
         channels, height, width = spec.input_shape
-        plan = _plan(spec)
+        plan = BlockPlan(
+            before=spec.width,
+            width=spec.width,
+            shortcut="pad" if spec.skips else None,
+            batch_norm=spec.batch_norm,
+            activation=spec.activation,
+            cardinality=spec.cardinality,
+            group_width=spec.group_width or spec.width,
+            flat=True,
+            scale=spec.scale,
+            parametrisation=spec.parametrisation,
+        )
         self.first = nn.Linear(channels * height * width, spec.width, bias=False)
         if not spec.preactivation:
             self.norm = plan.norm(spec.width)
@@ -62,19 +73,3 @@ class ConnectedNet(BlockNetwork):
 
     def extra_repr(self) -> str:
         return f"initial={self.spec.initial}"
-
-
-def _plan(spec: ConnectedSpec) -> BlockPlan:
-    """Of every block."""
-    return BlockPlan(
-        before=spec.width,
-        width=spec.width,
-        shortcut="pad" if spec.skips else None,
-        batch_norm=spec.batch_norm,
-        activation=spec.activation,
-        cardinality=spec.cardinality,
-        group_width=spec.group_width or spec.width,
-        flat=True,
-        scale=spec.scale,
-        parametrisation=spec.parametrisation,
-    )

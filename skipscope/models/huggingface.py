@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
-from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, random_tokens, unknown_name
+from skipscope.models.memory import require_input_room
+from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, unknown_name
 from skipscope.models.request import there
 
 TOKENS = 16
@@ -138,7 +140,8 @@ def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:
 
 def _random_tokens(config: Any, vocabulary: int, count: int, samples: int) -> Tensor:
     _check_length(config, count)
-    ids = random_tokens(vocabulary, count, samples)
+    require_input_room((samples, count), torch.int64)
+    ids = torch.randint(vocabulary, (samples, count))
     padding = getattr(config, "pad_token_id", None)
     if padding is None:
         return ids

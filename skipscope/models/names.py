@@ -1,7 +1,7 @@
 """Names of our own networks: FAMILY DEPTH - INPUT [- OPTION ...], as in `resnet56-cifar` or `plainnet110-mnist-nonorm`.
 
-Papers have names of their own (`grammar.py`), such as `type1-mnist-w64-b16`: a name belongs to the family whose
-beginning it has.
+Papers have names of their own (`NetworkNames`), such as `type1-mnist-w64-b16`: a name belongs to the family whose
+beginning it has. Names are read, and wrong ones refused, before torch is loaded.
 
 families  resnet, plainnet (no skips), resnext (8 paths); with pre- before: norm and activation before convolutions;
           diracnet (no skips, an identity in the weights)
@@ -26,17 +26,18 @@ options   projection  projections where the shape changes, in place of zero-padd
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from skipscope.errors import InputError
-from skipscope.models.grammar import LARGEST, options_given_once, refuse, short, whole
 from skipscope.models.specification import ConnectedSpec, ResNetSpec
 from skipscope.registration import networks
 
 if TYPE_CHECKING:
-    from skipscope.models.grammar import NetworkNames
+    from torch import nn
+
     from skipscope.models.resnet import ResNet
 
 CHANNELS = (16, 32, 64)
@@ -45,6 +46,7 @@ WIDTH = 64  # of fully connected networks
 CARDINALITY = 8
 LARGE_PATHS = {"cardinality": 32, "group_width": 4}
 DEEPEST = 20_000  # layers: beyond this, building alone takes minutes
+LARGEST = 10_000  # of a number in an option
 FAMILIES: dict[str, dict[str, Any]] = {
     "resnet": {},
     "preresnet": {"preactivation": True},
@@ -226,3 +228,54 @@ def _family(name: str) -> NetworkNames | None:
         if first in {beginning.rstrip("0123456789") for beginning in family.beginnings}:
             return family
     return None
+
+
+def options_given_once(name: str, options: Sequence[str], meaning: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """What the options of a name mean together."""
+    given: dict[str, Any] = {}
+    for option in options:
+        meant = meaning(option)
+        if meant.keys() & given.keys():
+            raise InputError(f"skipscope:{name}: '{option}' says {', '.join(meant)} a second time; leave one out")
+        given |= meant
+    return given
+
+
+def whole(name: str, what: str, digits: str, most: int) -> int:
+    """Python itself refuses to read thousands of digits."""
+    digits = digits.lstrip("0") or "0"
+    value = int(digits) if len(digits) <= len(str(most)) else most + 1
+    if not 1 <= value <= most:
+        raise InputError(f"skipscope:{short(name)}: {what} expected a number of at least 1 and at most {most}")
+    return value
+
+
+def short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:40]}..."
+
+
+def refuse(name: str, what: str, kind: str, got: str, known: Iterable[str], grammar: str) -> NoReturn:
+    known = list(known)
+    close = difflib.get_close_matches(got, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise InputError(f"skipscope:{short(name)}: {what}{hint} ({kind}: {', '.join(known)}; a name is {grammar})")
+
+
+class NetworkNames(Protocol):
+    """The names of one family of networks."""
+
+    @property
+    def beginnings(self) -> Sequence[str]:
+        """Such as type1: for help, for completion, and to know whose a name is."""
+
+    def parse(self, name: str) -> dict[str, Any]:
+        """The options that a name stands for, `input_shape` (channels, height, width) and `classes` among them."""
+
+    def build(self, name: str) -> nn.Module:
+        """The network, with new weights."""
+
+    def fitting(self, name: str, shape: tuple[int, ...], classes: int) -> str:
+        """The same network for other images; empty where no name stands for it."""
+
+    def any_size(self, name: str) -> bool:
+        """Whether the network takes images of other heights and widths than its input's."""

@@ -59,11 +59,6 @@ def random_images(shape: Sequence[int], samples: int = BATCH_SIZE) -> Tensor:
     return torch.randn(samples, *shape)
 
 
-def random_tokens(vocabulary: int, count: int, samples: int = BATCH_SIZE) -> Tensor:
-    require_input_room((samples, count), torch.int64)
-    return torch.randint(vocabulary, (samples, count))
-
-
 def refuse_text(wish: Wish, description: str) -> None:
     if wish.text is not None:
         raise no_text(description)

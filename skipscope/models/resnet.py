@@ -26,7 +26,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from skipscope.models.blocks import ACTIVATIONS, BLOCKS, Block, BlockPlan
+from skipscope.models.blocks import ACTIVATIONS, BLOCKS, BlockPlan
 from skipscope.models.network import BlockNetwork
 from skipscope.models.specification import ResNetSpec
 
@@ -44,7 +44,7 @@ class ResNet(BlockNetwork):
         spec = ResNetSpec(depth, **options)
         self.spec, self.depth, self.skips, self.preactivation = spec, depth, spec.skips, spec.preactivation
         self.activation = ACTIVATIONS[spec.activation]
-        kind = _kind(spec)
+        kind = BLOCKS[spec.block, spec.preactivation, spec.cardinality > 1]
         first, size = spec.channels[0], 7 if spec.large else 3
         self.conv = nn.Conv2d(spec.input_channels, first, size, 2 if spec.large else 1, padding=size // 2, bias=False)
         norm = BlockPlan(first, first, batch_norm=spec.batch_norm).norm
@@ -52,7 +52,7 @@ class ResNet(BlockNetwork):
             self.norm = norm(first)
         if spec.large:
             self.pool = nn.MaxPool2d(3, 2, padding=1)
-        for number, plans in enumerate(_plans(spec), 1):
+        for number, plans in enumerate(_plans(spec, kind.expansion), 1):
             self.add_module(f"stage{number}", nn.Sequential(*[kind(plan) for plan in plans]))
         after = kind.expansion * spec.channels[-1]
         if spec.preactivation:
@@ -79,12 +79,8 @@ class ResNet(BlockNetwork):
         return "" if self.spec.initial == "he" else f"initial={self.spec.initial}"
 
 
-def _kind(spec: ResNetSpec) -> type[Block]:
-    return BLOCKS[spec.block, spec.preactivation, spec.cardinality > 1]
-
-
-def _plans(spec: ResNetSpec) -> list[list[BlockPlan]]:
-    """Of all blocks, by stage."""
+def _plans(spec: ResNetSpec, expansion: int) -> list[list[BlockPlan]]:
+    """Of all blocks, by stage. expansion: channels that leave a block, over the width of its stage."""
     stages: list[list[BlockPlan]] = []
     before, number, total = spec.channels[0], 0, sum(spec.blocks)
     for stage, (width, count) in enumerate(zip(spec.channels, spec.blocks, strict=True)):
@@ -107,6 +103,6 @@ def _plans(spec: ResNetSpec) -> list[list[BlockPlan]]:
                     parametrisation=spec.parametrisation,
                 )
             )
-            before = _kind(spec).expansion * width
+            before = expansion * width
         stages.append(plans)
     return stages

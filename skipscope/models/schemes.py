@@ -8,7 +8,7 @@ a network trained without skips, or one whose zero channels are not half in fron
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
 
 BLOCK = re.compile(r"stage(\d{1,6})\.(\d{1,6})\.conv(\d{1,6})\.weight")
+OURS = re.compile(r"stage\d+\.\d+\.(conv|norm|shortcut)|(conv|norm|final_norm|classifier)\.")  # names of tensors
 NORM = r"\.(weight|bias|running_mean|running_var|num_batches_tracked)"
 
 
@@ -32,13 +33,10 @@ class Scheme:
         """Our name; None for a name that the scheme does not know."""
         for pattern, result in self.rules:
             if found := re.fullmatch(pattern, foreign):
-                return _counted(found.expand(result)).replace("OUTER", outer)
+                name = found.expand(result).replace("OUTER", outer)
+                # Units that are counted from one (`unit3`) become our blocks, counted from zero (`2`).
+                return re.sub(r"unit(\d{1,6})(?!\d)", lambda unit: str(int(unit[1]) - 1), name)
         return None
-
-
-def _counted(name: str) -> str:
-    """Units that are counted from one (`unit3`) become our blocks, counted from zero (`2`)."""
-    return re.sub(r"unit(\d{1,6})(?!\d)", lambda found: str(int(found[1]) - 1), name)
 
 
 def _layered(name: str, shortcut: str, classifier: str) -> Scheme:
@@ -79,28 +77,19 @@ SCHEMES = (
 
 def translated(model: ResNet, state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors under our names; an InputError that speaks of the closest scheme where none fits."""
-    renamed = [(scheme, _renamed(scheme, state, model)) for scheme in SCHEMES]
+    outer = "final_norm" if model.preactivation else "norm"
+    renamed = [(s, {s.ours(name, outer) or name: tensor for name, tensor in state.items()}) for s in SCHEMES]
     for _, candidate in renamed:
         if not misfits(model, candidate):
             return candidate
     own = model.state_dict()
-    scheme, closest = max(renamed, key=lambda pair: sum(_known(name) for name in pair[1]))
+    scheme, closest = max(renamed, key=lambda pair: sum(OURS.match(name) is not None for name in pair[1]))
     different = differences(closest, own)
     stated = [f"{key} {theirs} in the file, {ours} in the model" for key, (theirs, ours) in different.items()]
     raise InputError(
         f"{path} does not fit the network. Read by the names of {scheme.name}: "
         f"{'; '.join([*stated, *misfits(model, closest)])}. {_advice(different)}"
     )
-
-
-def _renamed(scheme: Scheme, state: Mapping[str, Tensor], model: ResNet) -> dict[str, Tensor]:
-    outer = "final_norm" if model.preactivation else "norm"
-    return {scheme.ours(name, outer) or name: tensor for name, tensor in state.items()}
-
-
-def _known(name: str) -> bool:
-    """Is it a name that some network of ours has?"""
-    return re.match(r"stage\d+\.\d+\.(conv|norm|shortcut)|(conv|norm|final_norm|classifier)\.", name) is not None
 
 
 def _advice(different: Mapping[str, tuple[object, object]]) -> str:
@@ -140,7 +129,7 @@ def misfits(model: nn.Module, state: Mapping[str, Tensor]) -> list[str]:
         if key in state and state[key].shape != value.shape
     ]
     return [
-        f"{len(names)} {kind} ({_first_few(names)})"
+        f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
         for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshaped))
         if names
     ]
@@ -152,11 +141,6 @@ def _storage(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
 
 def _size_in_words(tensor: Tensor) -> str:
     return "x".join(str(size) for size in tensor.shape) or "scalar"
-
-
-def _first_few(names: Iterable[str], count: int = 3) -> str:
-    names = list(names)
-    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
 def anatomy(state: Mapping[str, Tensor]) -> dict[str, object]:

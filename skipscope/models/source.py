@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
-from skipscope.models.examples import EXAMPLE, Sized, sized
-from skipscope.models.factory import factory_recipe
+from skipscope.models.factory import EXAMPLE, Sized, factory_recipe, sized
 from skipscope.models.huggingface import huggingface_recipe
 from skipscope.models.memory import (
     ALLOCATE_AT_MOST,

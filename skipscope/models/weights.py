@@ -31,8 +31,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
     state = _unprefixed(_unwrapped(_read(path), path), model)
     if isinstance(model, ResNet):
         state = translated(model, state, path)
-    else:
-        _check(model, state, path)
+    elif problems := misfits(model, state):
+        raise InputError(
+            f"{path} does not fit {type(model).__name__}: {'; '.join(problems)}. "
+            "Name a model built as the trained one was, for example with a function: file.py:factory"
+        )
     _check_kinds(model, state, path)
     model.load_state_dict(state, strict=False)
 
@@ -61,8 +64,9 @@ def _read(path: Path) -> Any:
         ) from error
     except Exception as error:
         # Readers raise many types on a file that is cut short or of another kind.
+        reason = str(error).split("\n")[0]
         raise InputError(
-            f"{path} cannot be read as weights ({type(error).__name__}: {_first_sentence(error)}); "
+            f"{path} cannot be read as weights ({type(error).__name__}: {reason[:160] or 'empty'}); "
             f"save them with {CONVERT}"
         ) from error
 
@@ -104,14 +108,6 @@ def _unprefixed(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]
             return state
 
 
-def _check(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    if problems := misfits(model, state):
-        raise InputError(
-            f"{path} does not fit {type(model).__name__}: {'; '.join(problems)}. "
-            "Name a model built as the trained one was, for example with a function: file.py:factory"
-        )
-
-
 def _check_kinds(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     """Other precisions are converted; what would lose more than digits is refused, and so is what has no values."""
     own = model.state_dict()
@@ -138,7 +134,3 @@ def _kind(tensor: Tensor) -> tuple[str, str]:
         return "other", f"{'quantised' if tensor.is_quantized else 'sparse'} {name}"
     kind = "float" if tensor.is_floating_point() else "complex" if tensor.is_complex() else "whole"
     return kind, name
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).split("\n")[0][:160] or "empty"

@@ -41,7 +41,9 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        return cls(**{key: _tuple(read_back(value)) for key, value in content.items()})
+        found = {key: read_back(value) for key, value in content.items()}
+        found.update({key: tuple(value) for key, value in found.items() if isinstance(value, list)})
+        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,6 @@ class Decision:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         outcomes = tuple(Outcome.from_dict(outcome) for outcome in content.get("outcomes", ()))
         return cls(**{**content, "measured": read_back(content["measured"]), "outcomes": outcomes})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _python(value: Any) -> Any:

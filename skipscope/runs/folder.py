@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -74,7 +74,7 @@ class RunFolder:
         }
         self._ends = True  # leaving the context ends the run
         self._seal: Seal = "whole"
-        self._listening: list[list[str]] = []
+        self._listening: list[list[str]] = []  # for each part that is being computed, the notes written meanwhile
         self._lock = Lock(self.path, what)  # before anything is looked at: another run may be about to end
         try:
             found, seal = self._found(what)
@@ -151,8 +151,12 @@ class RunFolder:
         else:
             if is_changed(self.path, file, self.record["hashes"]):
                 self.note(f"{file} was not as the run wrote it, and was computed again")
-            with self._heard() as notes:
+            notes: list[str] = []
+            self._listening.append(notes)
+            try:
                 found = compute()
+            finally:
+                self._listening.pop()
             if notes:
                 self.record.setdefault("notes_of", {})[name] = notes
             self.write_dataset(name, found)
@@ -182,36 +186,21 @@ class RunFolder:
             notes.append(text)
             self._write_record()
 
-    @contextlib.contextmanager
-    def _heard(self) -> Iterator[list[str]]:
-        """The notes that are written meanwhile."""
-        notes: list[str] = []
-        self._listening.append(notes)
-        try:
-            yield notes
-        finally:
-            self._listening.pop()
-
     # -- its beginning and end
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if not self._ends:
-            self._lock.release()
-        elif kind is None:
-            self._end("finished")
-        elif issubclass(kind, KeyboardInterrupt):
-            self._end("interrupted")
-        else:
-            self.record["error"] = f"{kind.__name__}: {error}"
-            self._end("failed")
-
-    def _end(self, status: str) -> None:
-        self.record.update(status=status, end=_now())
         try:
-            self._write_record()
+            if self._ends:
+                status = "finished"
+                if kind is not None:
+                    status = "interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"
+                if kind is not None and status == "failed":
+                    self.record["error"] = f"{kind.__name__}: {error}"
+                self.record.update(status=status, end=_now())
+                self._write_record()
         finally:
             self._lock.release()
 

@@ -22,14 +22,10 @@ class Lock:
         self._path = folder / self.NAME
         self._made: list[Path] = []  # folders, the innermost first
         self._found = False  # was the file there?
-        self._file = self._taken(what)
-
-    def _taken(self, what: str) -> IO[str]:
-        while True:
-            file = self._opened()
-            if self._locked(file, what):
-                return file
-            file.close()  # whoever had it removed the file after we opened it: a new one counts
+        self._file = self._opened()
+        while not self._locked(self._file, what):
+            self._file.close()  # whoever had it removed the file after we opened it: a new one counts
+            self._file = self._opened()
 
     def _opened(self) -> IO[str]:
         try:

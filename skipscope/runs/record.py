@@ -23,13 +23,8 @@ UNMIXED = (PACKAGE, "torch")  # versions that all parts of a run share
 
 REQUIRED: dict[str, type] = {"what": str, "status": str, "parameters": dict, "hashes": dict}
 OPTIONAL: dict[str, type] = {"versions": dict, "notes": list, "resumed": list, "left_out": dict, "inputs": dict}
-UNKNOWN: dict[str, Any] = {
-    "preset": "",
-    "seed": None,
-    "device": "cpu",
-    "start": "",
-    "end": None,
-}  # where it says nothing
+# Where it says nothing.
+UNKNOWN: dict[str, Any] = {"preset": "", "seed": None, "device": "cpu", "start": "", "end": None}
 _KINDS: dict[type, str] = {str: "a text", dict: "a mapping", list: "a list"}
 
 

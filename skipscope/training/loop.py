@@ -1,8 +1,7 @@
 """The training loop: data that live on the device, no wait for the device inside an epoch, a run that can be resumed.
 
-A loss that is not finite stops the training; that is a result, and the history says at which step. What is random in an
-epoch depends on the settings' seed and the epoch alone (`surroundings.py`), so that a run that was stopped and resumed
-from its checkpoint ends with the same numbers as one that was not.
+A loss that is not finite stops the training; that is a result, and the history says at which step. A run that was
+stopped and resumed from its checkpoint ends with the same numbers as one that was not (`surroundings.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from skipscope.data.augmentation import Augmentation, augmentation
+from skipscope.data.augmentation import augmentation
 from skipscope.data.dataset import AS_THEY_ARE, Split
 from skipscope.errors import InputError
 from skipscope.numerics import seed_of
@@ -116,7 +115,8 @@ class _Epochs:
         self.settings = run.update.settings
         self.steps = len(split) // self.settings.batch
         self.dtype = next(model.parameters()).dtype
-        self.augmentation = _augmentation(self.settings.augmentation, split)
+        # Colours are changed in [0, 1], so it must know how the split's pixels were normalised.
+        self.augmentation = augmentation(self.settings.augmentation, getattr(split, "normalisation", AS_THEY_ARE))
 
     def next(self) -> None:
         start = time.perf_counter()
@@ -153,8 +153,7 @@ class _Epochs:
         for chosen in order[: self.steps * settings.batch].split(settings.batch):
             mine = self.together.part(chosen)
             images = self.split.images(mine).to(device, self.dtype, non_blocking=True)
-            if self.augmentation is not None:
-                images = self.augmentation(images, change)
+            images = self.augmentation(images, change)
             if images.dim() == 4:
                 images = images.contiguous(memory_format=self.layout)
             yield images, self.split.labels[mine].to(device, non_blocking=True)
@@ -196,11 +195,6 @@ def _measure(run: Run, device: torch.device) -> None:
 def _tested(model: nn.Module, test: Split, together: Processes) -> float:
     mine = together.part(torch.arange(len(test), device="cpu"))
     return int(together.total(right_answers(model, test, mine))) / len(test)
-
-
-def _augmentation(name: str, split: Split) -> Augmentation | None:
-    """Colours are changed in [0, 1], so it must know how the split's pixels were normalised."""
-    return None if name == "none" else augmentation(name, getattr(split, "normalisation", AS_THEY_ARE))
 
 
 @contextmanager

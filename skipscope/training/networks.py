@@ -4,22 +4,24 @@ A network is determined by its name, its initial weights, its data, its settings
 versions of skipscope and PyTorch; the hash of all of these is its key in the cache. What a run uses is also in its own
 folder, so that the folder is complete.
 
-A file holds its key and a digest of itself (`sealed.py`), and is read only as what it says: one that is damaged, or
-another network's, is not used, and the run says so and trains the network again, which gives the same one. The cache is
-a convenience: where it cannot be used, the run says so and goes on.
+A file holds the weights, those of the snapshots, the history, its key and a digest of itself (`sealed.py`), and is read
+only as what it says: one that is damaged, or another network's, is not used, and the run says so and trains the network
+again, which gives the same one. The cache is a convenience: where it cannot be used, the run says so and goes on.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import skipscope.models.names as names
 from skipscope.data import Dataset
@@ -29,14 +31,17 @@ from skipscope.progress import Progress
 from skipscope.runs.files import cache_root, key_of, plain, write_whole
 from skipscope.runs.folder import RunFolder
 from skipscope.runs.record import UNMIXED, is_changed, read_record, versions
+from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.history import History
 from skipscope.training.hooks import At
 from skipscope.training.loop import accuracy, train
-from skipscope.training.network_files import State, digest_of, network_file, read_network, shapes_of
 from skipscope.training.settings import Settings
 
 TESTS = 20  # on the test images, over a training
+HEADER = "skipscope"  # of the JSON document in a file
+AFTER = " epochs: "  # between the epoch of a snapshot and the name of a tensor
 Note = Callable[[str], None]  # what a reader of the results must know
+State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,10 @@ def _make(network: Network, key: str, run: RunFolder, own: str, progress: Progre
         "history": plain(history.to_dict()),
         "test_accuracy": accuracy(model, network.data.test),
     }
-    content = network_file(model.state_dict(), snapshots, about)
+    together = dict(model.state_dict())
+    for epoch, former in snapshots.items():
+        together |= {f"{epoch}{AFTER}{name}": value for name, value in former.items()}
+    content = tensor_file(together, {HEADER: json.dumps(about)})
     run.write(own, lambda path: path.write_bytes(content))
     _checkpoint(run.path / own).unlink(missing_ok=True)
     return content
@@ -241,20 +249,51 @@ def _in_run(network: Network, key: str, run: RunFolder, own: str) -> Trained | N
 def _read(network: Network, key: str, folder: Path, name: str, note: Note) -> Trained:
     """What a file holds, if it is whole and this network's; otherwise InputError says what is wrong with it."""
     file = folder / name
-    content = read_network(file)
+    try:
+        content = read_tensors(file)
+        about = json.loads(content.metadata[HEADER])
+        history, test_accuracy, found = History.from_dict(about["history"]), float(about["test_accuracy"]), about["key"]
+        # Before there was a digest of the whole file, there was one of the weights.
+        whole = content.sealed or about["weights"] == digest_of(content.tensors)
+        last, snapshots = _split(content.tensors)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{file} is no trained network ({type(error).__name__}: {error})") from error
     model = network.initial()
-    states = [content.state, *content.snapshots.values()]
-    if content.key != key or any(shapes_of(state) != shapes_of(model.state_dict()) for state in states):
+    expected = _shapes(model.state_dict())
+    if found != key or any(_shapes(state) != expected for state in (last, *snapshots.values())):
         raise InputError(f"{file} is another network than {network.title}")
-    if not content.whole:
+    if not whole:
         raise InputError(f"{file} has been changed: its weights are not those that were written")
     if not content.sealed:
         note(
             f"the file of {network.title} was written by an older version: its digest covers the weights, "
             "but neither the accuracy nor the history"
         )
-    model.load_state_dict(content.state)
-    return Trained(model.eval(), content.history, content.test_accuracy, name, content.snapshots)
+    model.load_state_dict(last)
+    return Trained(model.eval(), history, test_accuracy, name, snapshots)
+
+
+def _split(together: State) -> tuple[State, dict[int, State]]:
+    """The last weights, and those of the snapshots."""
+    last: State = {}
+    snapshots: dict[int, State] = {}
+    for name, value in together.items():
+        epoch, after, own = name.partition(AFTER)
+        (snapshots.setdefault(int(epoch), {}) if after else last)[own if after else name] = value
+    return last, snapshots
+
+
+def digest_of(state: Mapping[str, Tensor]) -> str:
+    """Of names, kinds, shapes and values."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        found.update(repr((name, tensor.dtype, tuple(tensor.shape))).encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    return {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in state.items()}
 
 
 def _tensors(state: Mapping[str, Any]) -> State:

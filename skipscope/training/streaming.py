@@ -33,7 +33,7 @@ _AT_A_TIME = 2**22  # numbers, which bounds the memory of an update
 
 
 class Stream:
-    """Takes numbers in any order and any pieces. `update` and `merge` never wait for the device."""
+    """Takes numbers in any order and any pieces. `update` never waits for the device."""
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         self._counts = torch.zeros(_NAN + 1, dtype=torch.int64, device=device)
@@ -50,14 +50,6 @@ class Stream:
         for part in tensor.detach().reshape(-1).split(_AT_A_TIME):
             if part.numel():
                 self._take(part.double())
-
-    def merge(self, other: Stream) -> None:
-        """All that another stream has taken."""
-        device = self._counts.device
-        self._counts += other._counts.to(device)
-        self._join(other._finite.to(device), other._mean.to(device), other._squares.to(device))
-        self._minimum = torch.minimum(self._minimum, other._minimum.to(device))
-        self._maximum = torch.maximum(self._maximum, other._maximum.to(device))
 
     def distribution(self) -> Distribution:
         """What it has taken so far, on the host."""
@@ -85,9 +77,7 @@ class Stream:
         self._maximum = torch.maximum(self._maximum, values.masked_fill(missing, -torch.inf).amax())
         count, known = finite.sum().double(), values.masked_fill(~finite, 0.0)
         mean = known.sum() / count.clamp_min(1)
-        self._join(count, mean, (known - mean).masked_fill(~finite, 0.0).square().sum())
-
-    def _join(self, count: Tensor, mean: Tensor, squares: Tensor) -> None:
+        squares = (known - mean).masked_fill(~finite, 0.0).square().sum()
         total = self._finite + count
         share, step = count / total.clamp_min(1), mean - self._mean
         self._squares = self._squares + squares + step.square() * self._finite * share
@@ -138,32 +128,24 @@ class Distribution:
         counts = numpy.concatenate([self.counts[_ZERO : _ZERO + 1], negative + positive])
         return _quantile(shares, numpy.concatenate([[0.0], sizes]), counts, max(-self.minimum, self.maximum))
 
-    def histogram(self, edges: Sequence[float] | numpy.ndarray) -> numpy.ndarray:
-        """How many finite numbers lie in [edges[k], edges[k + 1]); an edge inside a bin divides its count linearly."""
-        return rebinned(*self._bins(STEPS), edges, STEPS)
-
     def bins(self) -> tuple[numpy.ndarray, numpy.ndarray]:
         """The bins that hold finite numbers, in their order, COARSE between two powers of two; and how many they hold.
 
         A bin is a whole number, 0 for zeros and negative for negative numbers; `bin_edges` has its edges.
         """
-        return self._bins(COARSE)
-
-    def _bins(self, steps: int) -> tuple[numpy.ndarray, numpy.ndarray]:
         places = 1 + numpy.flatnonzero(self.counts[1:-1])
         signed = places - _ZERO
-        coarse = numpy.sign(signed) * ((abs(signed) - 1) * steps // STEPS + 1)
+        coarse = numpy.sign(signed) * ((abs(signed) - 1) * COARSE // STEPS + 1)
         bins, inverse = numpy.unique(coarse, return_inverse=True)
         counts = numpy.zeros(len(bins), dtype=numpy.int64)
         numpy.add.at(counts, inverse, self.counts[places])
         return bins, counts
 
 
-def bin_edges(bins: Sequence[int] | numpy.ndarray, steps: int = COARSE) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The lower and the upper edge of bins with these numbers, `steps` of them between two powers of two."""
+def bin_edges(bins: Sequence[int] | numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """The lower and the upper edge of bins with these numbers, COARSE of them between two powers of two."""
     numbers = numpy.asarray(bins, dtype=numpy.int64)
-    width = STEPS // steps
-    near, far = (_edge((abs(numbers) - away) * width) for away in (1, 0))
+    near, far = (_edge((abs(numbers) - away) * (STEPS // COARSE)) for away in (1, 0))
     zero, negative = numbers == 0, numbers < 0
     low = numpy.where(zero, 0.0, numpy.where(negative, -far, near))
     high = numpy.where(zero, 0.0, numpy.where(negative, -near, far))
@@ -174,13 +156,12 @@ def rebinned(
     bins: Sequence[int] | numpy.ndarray,
     counts: Sequence[float] | numpy.ndarray,
     edges: Sequence[float] | numpy.ndarray,
-    steps: int = COARSE,
 ) -> numpy.ndarray:
     """Counts of bins as counts between other, rising edges; an edge inside a bin divides its count linearly."""
     edges = numpy.asarray(edges, dtype=float)
     if edges.ndim != 1 or edges.size < 2 or not (numpy.diff(edges) > 0).all():
         raise InputError(f"a histogram expected two or more rising edges, got {edges.tolist()}")
-    low, high = (edge[:, None] for edge in bin_edges(bins, steps))
+    low, high = (edge[:, None] for edge in bin_edges(bins))
     bounded = numpy.clip(edges, low, high)  # bins, edges
     with numpy.errstate(invalid="ignore"):
         share = (bounded - low) / (high - low)

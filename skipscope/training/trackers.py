@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
+import xarray
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -38,9 +39,6 @@ from skipscope.trace.undisturbed import kept_places
 from skipscope.training.history import History
 from skipscope.training.streaming import RELATIVE_ERROR, Distribution, Stream, bin_edges
 from skipscope.training.surroundings import in_mode, same_kernels_each_time
-
-if TYPE_CHECKING:
-    import xarray
 
 Layer = str | int  # a module's name, or its place in the order of calls
 WHAT = ("activations", "weights", "gradients")
@@ -140,8 +138,6 @@ class Tracker:
     def _dataset(
         self, found: Mapping[str, Mapping[str, Distribution]], names: list[str], order: list[str]
     ) -> xarray.Dataset:
-        import xarray
-
         def table(value: Callable[[Distribution], Any]) -> numpy.ndarray:
             return numpy.array([[value(found[what][name]) for name in names] for what in self.what])
 
@@ -182,8 +178,6 @@ class Tracker:
 
 def distributions(results: Mapping[int, xarray.Dataset]) -> xarray.Dataset:
     """The looks of one tracker, `hook.results`, along the dimension `epoch`."""
-    import xarray
-
     if not results:
         raise InputError("distributions: expected the results of a hook that was called, got none")
     epochs = sorted(results)

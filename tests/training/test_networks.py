@@ -22,8 +22,7 @@ from skipscope.models.weights import load_weights
 from skipscope.runs import RunFolder
 from skipscope.runs.record import write_record
 from skipscope.training import Settings
-from skipscope.training.network_files import digest_of
-from skipscope.training.networks import Network, Trained, _read, train_into, trained
+from skipscope.training.networks import Network, Trained, _read, digest_of, train_into, trained
 from tests.flips import flipped
 
 TINY = "resnet8-digits-n8"

@@ -101,15 +101,10 @@ def test_the_smallest_numbers_of_float64() -> None:
 def test_pieces_and_their_order_do_not_matter() -> None:
     values = normal(4097) * 10 ** normal(4097, seed=1)
     whole = streamed(values)
-    stream, other = Stream(values.device), Stream(values.device)
-    for place, piece in enumerate(reversed(values.split(301))):
-        (stream if place % 3 else other).update(piece)
-    stream.merge(other)
-    stream.merge(Stream(values.device))
-    merged = stream.distribution()
-    assert (merged.counts == whole.counts).all()
-    assert (merged.minimum, merged.maximum) == (whole.minimum, whole.maximum)
-    assert (merged.mean, merged.deviation) == pytest.approx((whole.mean, whole.deviation), rel=1e-12)
+    found = streamed(*reversed(values.split(301)))
+    assert (found.counts == whole.counts).all()
+    assert (found.minimum, found.maximum) == (whole.minimum, whole.maximum)
+    assert (found.mean, found.deviation) == pytest.approx((whole.mean, whole.deviation), rel=1e-12)
 
 
 def test_the_deviation_does_not_suffer_from_a_large_mean() -> None:
@@ -136,17 +131,17 @@ def test_nothing_has_no_order() -> None:
     assert found.count == 0
     assert numpy.isnan(found.quantile(SHARES)).all()
     assert found.bins()[0].size == 0
-    assert found.histogram([-1, 1]).tolist() == [0.0]
+    assert rebinned(*found.bins(), [-1, 1]).tolist() == [0.0]
 
 
 def test_histograms_count_as_numpys_do() -> None:
     values = normal(3000).double()
     found = streamed(values)
-    edges = [-64.0, -4, -1.25, -0.5, 0, 0.75, 1, 1.0625, 2, 64]  # edges of bins, so nothing is divided
+    edges = [-64.0, -4, -1.25, -0.5, 0, 0.75, 1, 1.75, 2, 64]  # edges of bins, so nothing is divided
     counts, _ = numpy.histogram(values.cpu().numpy(), edges)
-    assert found.histogram(edges).tolist() == counts.tolist()
-    assert found.histogram([-numpy.inf, 0.1234, numpy.inf]).sum() == pytest.approx(3000)
-    assert streamed(torch.zeros(5)).histogram([-1, 0, 1]).tolist() == [0, 5]
+    assert rebinned(*found.bins(), edges).tolist() == counts.tolist()
+    assert rebinned(*found.bins(), [-numpy.inf, 0.1234, numpy.inf]).sum() == pytest.approx(3000)
+    assert rebinned(*streamed(torch.zeros(5)).bins(), [-1, 0, 1]).tolist() == [0, 5]
 
 
 def test_bins_that_are_kept_hold_what_lies_between_their_edges() -> None:
@@ -170,4 +165,4 @@ def test_what_is_no_stream_of_floats_is_refused() -> None:
     with pytest.raises(InputError, match=r"shares from 0 to 1, got 1\.5"):
         stream.distribution().quantile(1.5)
     with pytest.raises(InputError, match="rising edges"):
-        stream.distribution().histogram([1, 1])
+        rebinned(*stream.distribution().bins(), [1, 1])

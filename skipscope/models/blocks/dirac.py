@@ -22,55 +22,46 @@ from torch.nn import functional as F
 FIRST_B = 0.1
 
 
-class DiracConv2d(nn.Conv2d):
-    """Without a bias; images keep their size but for the stride."""
+class CarriesIdentity(nn.Module):
+    """A layer with `weight` W, and a (b in the form `dirac` alone), one number for each output."""
 
+    weight: Tensor
     identity: Tensor
 
-    def __init__(self, before: int, after: int, size: int, stride: int = 1, parametrisation: str = "dirac") -> None:
-        super().__init__(before, after, size, stride, padding=size // 2, bias=False)
+    def carry(self, identity: Tensor, parametrisation: str) -> None:
+        outputs = len(identity)
         self.parametrisation = parametrisation
-        self.a, self.b = _factors(after, parametrisation)
-        self.register_buffer("identity", nn.init.dirac_(torch.empty_like(self.weight)), persistent=False)
+        self.a = nn.Parameter(torch.ones(outputs))
+        self.b = nn.Parameter(torch.full((outputs,), FIRST_B)) if parametrisation == "dirac" else None
+        self.register_buffer("identity", identity, persistent=False)
 
     @property
     def effective_weight(self) -> Tensor:
-        """The filters that the images meet."""
-        return _effective(self.weight, self.identity, self.a, self.b)
+        """The filters that the images meet, or the matrix that the vectors meet."""
+        each = (-1, *[1] * (self.weight.dim() - 1))
+        kept = self.a.view(each) * self.identity
+        if self.b is None:
+            return kept + self.weight
+        return kept + self.b.view(each) * F.normalize(self.weight.flatten(1)).view_as(self.weight)
+
+
+class DiracConv2d(CarriesIdentity, nn.Conv2d):
+    """Without a bias; images keep their size but for the stride."""
+
+    def __init__(self, before: int, after: int, size: int, stride: int = 1, parametrisation: str = "dirac") -> None:
+        super().__init__(before, after, size, stride, padding=size // 2, bias=False)
+        self.carry(nn.init.dirac_(torch.empty_like(self.weight)), parametrisation)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._conv_forward(x, self.effective_weight, None)
 
 
-class DiracLinear(nn.Linear):
+class DiracLinear(CarriesIdentity, nn.Linear):
     """Without a bias."""
-
-    identity: Tensor
 
     def __init__(self, before: int, after: int, parametrisation: str = "dirac") -> None:
         super().__init__(before, after, bias=False)
-        self.parametrisation = parametrisation
-        self.a, self.b = _factors(after, parametrisation)
-        self.register_buffer("identity", nn.init.eye_(torch.empty_like(self.weight)), persistent=False)
-
-    @property
-    def effective_weight(self) -> Tensor:
-        """The matrix that the vectors meet."""
-        return _effective(self.weight, self.identity, self.a, self.b)
+        self.carry(nn.init.eye_(torch.empty_like(self.weight)), parametrisation)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.effective_weight)
-
-
-def _factors(outputs: int, parametrisation: str) -> tuple[nn.Parameter, nn.Parameter | None]:
-    """a and b; no b in the additive form."""
-    b = nn.Parameter(torch.full((outputs,), FIRST_B)) if parametrisation == "dirac" else None
-    return nn.Parameter(torch.ones(outputs)), b
-
-
-def _effective(weight: Tensor, identity: Tensor, a: Tensor, b: Tensor | None) -> Tensor:
-    each = (-1, *[1] * (weight.dim() - 1))  # one number an output
-    kept = a.view(each) * identity
-    if b is None:
-        return kept + weight
-    return kept + b.view(each) * F.normalize(weight.flatten(1)).view_as(weight)

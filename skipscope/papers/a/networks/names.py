@@ -19,8 +19,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.models.grammar import LARGEST, options_given_once, refuse, short, whole
-from skipscope.models.names import INPUTS
+from skipscope.models.names import INPUTS, LARGEST, options_given_once, refuse, short, whole
 from skipscope.papers.a.networks.specification import TYPES, AlignmentSpec
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ KNOWN = INPUTS | {"cifar10": INPUTS["cifar"], "imagenette32": ((3, 32, 32), INPU
 
 
 class AlignmentNames:
-    """The family of names, as `skipscope.models.grammar` describes it."""
+    """The family of names, as `skipscope.models.names` describes it."""
 
     beginnings = NAMES
 
