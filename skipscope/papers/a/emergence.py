@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 from torch import Tensor, nn
 
 from skipscope.data import Dataset
@@ -26,9 +27,6 @@ from skipscope.runs.sweep import Task, merged
 from skipscope.trace import Trunk, trace
 from skipscope.training.loop import accuracy
 from skipscope.training.networks import Trained
-
-if TYPE_CHECKING:
-    import xarray
 
 PATHS_PER_CLASS = 10  # training samples whose paths are drawn
 DRAWN_VALUES = 15  # singular values against depth, as in the paper's figures
@@ -131,8 +129,6 @@ def traced(model: AlignmentNet | Any, images: Tensor) -> Trunk:
 
 
 def _followed(bench: Bench, subject: Subject, seed: int) -> xarray.Dataset:
-    import xarray
-
     found, trunk = _traced(bench, subject, seed)
     images, _ = subject.samples(bench.device)
     progress = bench.steps(f"alignment of {subject.title}, seed {seed}")

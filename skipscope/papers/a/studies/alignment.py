@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 
 from skipscope.constraints import Expectation, not_empty
 from skipscope.papers.a import PAPER
@@ -49,9 +50,6 @@ from skipscope.papers.a.emergence import (
 from skipscope.papers.a.subjects import FULLY_CONNECTED, PREACTIVATION, SMOKE, TrainingSettings, subject
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.decisions import interval_of
-
-if TYPE_CHECKING:
-    import xarray
 
 LEAST_WIDTH = 5  # times as wide as there are classes: a narrower network has no rank to lose
 NETWORKS = Quantity("networks")  # that the evidence comes from, in words

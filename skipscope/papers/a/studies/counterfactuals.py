@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy
+import xarray
 from scipy.stats import spearmanr
 
 from skipscope.constraints import Expectation, at_least, each, not_empty, some_of
@@ -34,9 +35,6 @@ from skipscope.papers.a.subjects import SMOKE, TrainingSettings, subject
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.criteria import TWO_THIRDS
 from skipscope.runs.decisions import interval_of
-
-if TYPE_CHECKING:
-    import xarray
 
 CHANGES = ("decay", "classes", "sizes", "skips", "labels", "drop")
 DROPPED = (20, 50)  # per cent of the steps in which a sample goes around a branch
@@ -165,7 +163,7 @@ class CounterfactualSettings(TrainingSettings):
         )
 
 
-Measured = Callable[..., "xarray.Dataset"]  # of a subject, by how it differs
+Measured = Callable[..., xarray.Dataset]  # of a subject, by how it differs
 
 
 def run(bench: Bench, settings: CounterfactualSettings) -> Evidence:

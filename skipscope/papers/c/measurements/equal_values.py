@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
+import xarray
 from torch import nn
 from torch.nn.utils import parametrizations
 
@@ -17,9 +18,6 @@ from skipscope.papers.c.measurements.commuting_weights import MEASURE
 from skipscope.papers.c.subjects import PLAIN, TwinSettings, TwinSubject, subject
 from skipscope.papers.kit import Bench
 from skipscope.training.loop import accuracy, train
-
-if TYPE_CHECKING:
-    import xarray
 
 MODELS = {  # options of the network: what it is
     "": "He weights",
@@ -85,8 +83,6 @@ def kept(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
 def _accuracies(
     titles: list[str], of: TwinSubject, seeds: Sequence[int], values: numpy.ndarray, part: str
 ) -> xarray.Dataset:
-    import xarray
-
     return xarray.Dataset(
         {"train_accuracy": (("network", "rate", "seed"), values)},
         {"network": titles, "rate": list(of.settings.rates), "seed": list(seeds)},

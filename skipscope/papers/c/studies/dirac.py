@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
+import xarray
 from torch import Tensor
 
 from skipscope.models.blocks.dirac import DiracConv2d, DiracLinear
@@ -46,9 +47,6 @@ from skipscope.papers.c.subjects import (
 from skipscope.papers.c.twins import reached, twins
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.decisions import interval_of
-
-if TYPE_CHECKING:
-    import xarray
 
 TITLES = (DIRAC, ADDITIVE, RESIDUAL)
 

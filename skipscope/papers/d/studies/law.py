@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+import xarray
 from torch import Tensor, nn
 
 from skipscope.constraints import Expectation, at_least
@@ -36,9 +37,6 @@ from skipscope.papers.d.measured_networks import (
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 from skipscope.trace import trace
-
-if TYPE_CHECKING:
-    import xarray
 
 THRESHOLDS = (-2.5, 0.5)  # of the inner ReLUs of random units, in standard deviations: few to most of them active
 GENERIC_SHARE = 0.9  # of the pairs, that have to meet a bound that is met generically
