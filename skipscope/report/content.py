@@ -46,15 +46,12 @@ def content_of(saved: SavedRun) -> Content:
     sections = tuple(sections_of(datasets))
     # Whether the Jacobians are right comes before what they say.
     spoken = sorted(sections, key=lambda section: section.measure != "verification")
-    sentences = [sentence for section in spoken for sentence in section.view.sentences]
-    sentences = [sentence[:1].upper() + sentence[1:] for sentence in sentences]
+    sentences = [sentence[:1].upper() + sentence[1:] for section in spoken for sentence in section.view.sentences]
     return Content(
         f"skipscope: {saved.record['what']}",
         saved.path,
         facts(saved.record, _networks(datasets.values())),
-        " ".join(
-            [*_state(saved), *_older(saved, datasets), *(sentence[:1].upper() + sentence[1:] for sentence in sentences)]
-        ),
+        " ".join([*_state(saved), *_older(saved, datasets), *sentences]),
         tuple(saved.record.get("notes", ())),
         tuple(decision.to_dict() for decision in saved.claims),
         sections,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import xarray
@@ -64,7 +64,26 @@ def estimate(data: xarray.Dataset, key: str) -> str:
     return with_error(float(data[key]), float(data[error])) if error in data else number(float(data[key]))
 
 
+def either(key: str, yes: str = "yes", no: str = "no") -> Callable[[xarray.Dataset], str]:
+    """A cell with one of two words."""
+    return lambda here: yes if bool(here[key]) else no
+
+
 Cell = str | tuple[str, str] | Callable[[xarray.Dataset], str]  # variable; with a reduction; or the cell's text
+
+
+@dataclass(frozen=True)
+class EachOf:
+    """A column for each member of a dimension, which is {0} in its title."""
+
+    dimension: str
+    cell: Cell
+
+    def at(self, place: int) -> Cell:
+        return lambda here: _cell(here.isel({self.dimension: place}), self.cell, word=False)
+
+
+Columns = Mapping[str, Cell | EachOf]
 
 
 @dataclass(frozen=True)
@@ -78,7 +97,7 @@ class TableOf:
     """
 
     title: str
-    columns: Mapping[str, Cell]
+    columns: Columns
     about: str
     rows: Mapping[str, str] = field(default_factory=dict)
     names: int = 1
@@ -92,19 +111,46 @@ class TableOf:
 def table_of(
     data: xarray.Dataset,
     title: str,
-    columns: Mapping[str, Cell],
+    columns: Columns,
     about: str,
     *,
     rows: Mapping[str, str] | None = None,
     names: int = 1,
 ) -> Table:
     """The table that `TableOf` describes, with these words as its title and about it."""
+    cells: dict[str, Cell] = {}
+    for name, cell in columns.items():
+        if isinstance(cell, EachOf):
+            cells |= {name.format(value): cell.at(place) for place, value in enumerate(data[cell.dimension].values)}
+        else:
+            cells[name] = cell
+    lines = _lines(_rows(data, rows) if rows else _places(data), cells, names)
+    return Table(title, [*filter(None, (rows or {}).values()), *cells], lines, about, names)
+
+
+def table_of_each(
+    cases: Mapping[str, xarray.Dataset],
+    title: str,
+    columns: Mapping[str, Cell],
+    about: str,
+    *,
+    what: str = "network",
+    rows: Mapping[str, str] | None = None,
+    names: int = 1,
+) -> Table:
+    """One table of several datasets, whose names are in the first column, with this title; without rows one of each."""
     rows = rows or {}
-    lines = []
-    for words, here in _rows(data, rows) if rows else _places(data):
-        cells = enumerate(columns.values(), start=len(words))
-        lines.append([*words, *(_cell(here, cell, word=place < names) for place, cell in cells)])
-    return Table(title, [*filter(None, rows.values()), *columns], lines, about, names)
+    parts = [([case, *words], here) for case, data in cases.items() for words, here in _rows(data, rows)]
+    return Table(title, [what, *filter(None, rows.values()), *columns], _lines(parts, columns, names), about, names)
+
+
+def _lines(
+    parts: Iterable[tuple[list[str], xarray.Dataset]], columns: Mapping[str, Cell], names: int
+) -> list[list[str]]:
+    return [
+        [*words, *(_cell(here, cell, word=len(words) + place < names) for place, cell in enumerate(columns.values()))]
+        for words, here in parts
+    ]
 
 
 def _rows(data: xarray.Dataset, titles: Mapping[str, str]) -> Iterator[tuple[list[str], xarray.Dataset]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 import xarray
 
-from skipscope.report.views import Curve, UnitCurves, UnitNumbers, View
+from skipscope.report.views import UnitCurves, UnitNumbers, View
 
 
 def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) -> list[dict[str, Any]]:
@@ -89,12 +89,11 @@ def _drawn(one: UnitCurves, unit: str) -> dict[str, Any]:
         "y": one.y,
         "logarithmic": one.logarithmic,
         "about": one.about,
-        "curves": [_curve(curve) for curve in one.of[unit]],
+        "curves": [
+            {"name": curve.name, "points": curve.points, "x": _list(curve.x), "y": _list(curve.y)}
+            for curve in one.of[unit]
+        ],
     }
-
-
-def _curve(curve: Curve) -> dict[str, Any]:
-    return {"name": curve.name, "points": curve.points, "x": _list(curve.x), "y": _list(curve.y)}
 
 
 def _list(values: Sequence[float] | numpy.ndarray) -> list[float | None]:

@@ -6,12 +6,13 @@ whose weights are mixed with noise: how many singular values stay near 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import xarray
 
 from skipscope.papers.d.figures import mean_shares, mixture_histograms, mixtures, plateau
-from skipscope.report.table import Cell, Table, count_of, number, table_of
+from skipscope.report.table import Cell, Columns, EachOf, Table, count_of, table_of
 from skipscope.report.views import ViewOfMeasure
 from skipscope.report.views.view import Picture, View, counted, made_by, titles
 
@@ -87,16 +88,15 @@ def noise_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def _noise_table(title: str, data: xarray.Dataset, averaged: str) -> Table:
-    shares, amounts = mean_shares(data), [float(t) for t in data["t"].values]
-    rows = []
-    for unit in data["unit"].values:
-        for mixture in data["mixture"].values:
-            curve = [float(share) for share in shares.sel(unit=unit, mixture=mixture).transpose("t").values]
-            found = [(share, -place) for place, share in enumerate(curve) if share == share]  # of equal ones the first
-            largest = f"{amounts[-max(found)[1]]:g}" if found else "-"
-            rows.append([str(unit), str(mixture), *map(number, curve), largest])
-    columns = ["unit", "mixture", *(f"t = {t:g}" for t in amounts), "largest at t"]
-    return Table(title, columns, rows, ABOUT_NOISE.format(averaged=averaged), names=2)
+    shares = mean_shares(data).to_dataset(name="share")
+    columns: Columns = {"t = {0:g}": EachOf("t", "share"), "largest at t": _largest}
+    about, rows = ABOUT_NOISE.format(averaged=averaged), {"unit": "unit", "mixture": "mixture"}
+    return table_of(shares, title, columns, about, rows=rows, names=2)
+
+
+def _largest(here: xarray.Dataset) -> str:
+    amount = float(here["share"].idxmax("t"))  # of equal ones the first
+    return "-" if math.isnan(amount) else f"{amount:g}"
 
 
 def _averaged(data: xarray.Dataset) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import xarray
 
 from skipscope.report.figures import collapse
-from skipscope.report.table import Table, number, table_of
+from skipscope.report.table import Cell, Table, number, table_of, table_of_each
 from skipscope.report.views.view import Picture, View, alike, counted, in_summary, named, title_of, titles, unit_numbers
 
 COLUMNS = {
@@ -19,6 +19,12 @@ COLUMNS = {
     "nc2_maximal_angle": "NC2 |cos + 1/(C-1)|",
     "nearest_mean_accuracy": "nearest mean right",
     "rank": "rank",
+}
+CLASSIFIER: dict[str, Cell] = {
+    "NC1": lambda data: number(float(data["nc1"][-1])),
+    "NC3": "nc3",
+    "NC4": "nc4",
+    "accuracy": "accuracy",
 }
 DEPTH = (
     "{title} against depth: at the entry of every unit and at the exit of the last, then at the classifier's entry. "
@@ -39,7 +45,7 @@ LAST = (
 
 def collapse_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables = [_table(title, datasets[name]) for name, title in titles("Neural collapse by layer", datasets).items()]
-    tables.append(_of_classifiers(named(datasets)))
+    tables.append(table_of_each(named(datasets), "Neural collapse at the classifier", CLASSIFIER, LAST))
     figures = {}
     for group in alike({name: data for name, data in datasets.items() if data.sizes["layer"] > 1}, "layer"):
         caption = DEPTH.format(title=title_of("Neural collapse", group, "Collapse"))
@@ -57,14 +63,6 @@ def _table(title: str, data: xarray.Dataset) -> Table:
     notes = str(data.attrs.get("notes", ""))
     about += f" Notes: {notes}." if notes else ""
     return table_of(data, title, {short: key for key, short in COLUMNS.items()}, about, rows={"layer": "layer"})
-
-
-def _of_classifiers(networks: Mapping[str, xarray.Dataset]) -> Table:
-    rows = [
-        [name, number(float(data["nc1"][-1])), *(number(float(data[key])) for key in ("nc3", "nc4", "accuracy"))]
-        for name, data in networks.items()
-    ]
-    return Table("Neural collapse at the classifier", ["network", "NC1", "NC3", "NC4", "accuracy"], rows, LAST)
 
 
 def _sentence(words: str, data: xarray.Dataset) -> str:

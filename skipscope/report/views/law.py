@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import xarray
 
 from skipscope.report.figures import law
-from skipscope.report.table import Cell, Table, mean_count, table_of
+from skipscope.report.table import Cell, Table, either, mean_count, table_of
 from skipscope.report.views.view import Picture, View, counted, made_by, network_of, titles
 
 ABOUT = (
@@ -37,7 +37,7 @@ ABOUT_TESTS = (
     "with slope 1 in e, r1 = |f(h + e d) - f(h) - e J d| with slope 2 or, where no kink is crossed, to rounding."
 )
 TEST_COLUMNS: dict[str, Cell] = {
-    "passed": lambda here: "yes" if bool(here["passed"]) else "NO",
+    "passed": either("passed", no="NO"),
     "seen": "seen",
     "slope of r0": "slope_zeroth",
     "slope of r1": "slope_first",

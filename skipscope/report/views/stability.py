@@ -10,7 +10,7 @@ import xarray
 from skipscope.report.figures import growth, prediction, projections
 from skipscope.report.figures.stability import binned, shown_images
 from skipscope.report.style import NOT_CONVERGED_MARK, converged, names_of
-from skipscope.report.table import Table, number
+from skipscope.report.table import EachOf, Table, number, table_of
 from skipscope.report.views.view import (
     Curve,
     Picture,
@@ -117,26 +117,18 @@ def _sentence(words: str, data: xarray.Dataset) -> str:
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:
-    kinds = [str(kind) for kind in data["kind"].values]
-    projected = [str(unit) for unit in data["project"].values] if "share_top10" in data else []
-    units = [str(unit) for unit in data["unit"].values]
-    growth, ratio = data["actual"].median("sample"), _ratio(data).median("sample")
-    share = data["share_top10"].median("sample") if projected else None
+    units, projected = names_of(data, "unit"), names_of(data, "project") if "share_top10" in data else []
     unconverged = [unit for unit in projected if not converged(data, unit, "project")]
-    rows = []
-    for unit in [*units, *(unit for unit in projected if unit not in units)]:
-        row = [unit + NOT_CONVERGED_MARK if unit in unconverged else unit]
-        for of_unit in (growth, ratio):
-            row += [number(float(of_unit.sel(kind=kind, unit=unit))) if unit in units else "-" for kind in kinds]
-        if share is not None:
-            row += [number(float(share.sel(kind=kind, project=unit))) if unit in projected else "-" for kind in kinds]
-        rows.append(row)
-    quantities = ["growth", "predicted / actual", *(["top 10"] if projected else [])]
-    columns = ["unit", *(f"{quantity}, {kind}" for quantity in quantities for kind in kinds)]
+    every = [*units, *(unit for unit in projected if unit not in units)]
+    medians = {"growth": data["actual"].median("sample"), "predicted / actual": _ratio(data).median("sample")}
     about = ABOUT.format(images=_images(data))
     if projected:
+        medians["top 10"] = data["share_top10"].median("sample").rename(project="unit")
         about += SHARES + ("; * marks units where not all vectors converged." if unconverged else ".")
-    return Table(title, columns, rows, about)
+    columns = {f"{what}, {{0}}": EachOf("kind", what) for what in medians}
+    shown = {what: values.reset_coords(drop=True).reindex(unit=every) for what, values in medians.items()}
+    marks = [unit + NOT_CONVERGED_MARK if unit in unconverged else unit for unit in every]
+    return table_of(xarray.Dataset(shown).assign_coords(unit=marks), title, columns, about, rows={"unit": "unit"})
 
 
 def _ratio(data: xarray.Dataset) -> xarray.DataArray:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import xarray
 
 from skipscope.report.figures import training
 from skipscope.report.figures.distributions import distributions, layer_in_words
 from skipscope.report.style import by_network
-from skipscope.report.table import Table, number
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by, named
+from skipscope.report.table import Cell, Table, number, table_of_each
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, in_groups, made_by, named
 
 HISTORY = {"loss": "training loss", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
 ABOUT_HISTORY = "Values after the last epoch; seconds of training in all."
@@ -30,7 +30,6 @@ CAPTION = (
     "paper (Oyedotun et al., figure {figure}) shows values of PlainNet that blow up at layer 1, and moderate ones at "
     "the last layer but one and in residual networks."
 )
-COLUMNS = ["network", "quantity", "layer", "epoch", "p99 of |x|", "smallest", "1 %", "median", "99 %", "largest"]
 ABOUT = (
     "At the first and the last look. Quantiles are within {error:.1%} of the value; smallest and largest are exact. "
     "Deviation: of the finite values. Not finite: values that are NaN or infinite."
@@ -39,22 +38,20 @@ ABOUT = (
 
 def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     networks = named(datasets)
-    rows = [
-        [
-            network,
-            str(data.sizes["epoch"]),
-            str(data.attrs["status"]),
-            *(number(float(data[key][-1])) if key in data else "-" for key in HISTORY),
-            number(float(data["seconds"].sum())),
-        ]
-        for network, data in networks.items()
-    ]
-    table = Table(
-        "Training", ["network", "epochs", "status", *HISTORY.values(), "seconds"], rows, ABOUT_HISTORY, names=3
-    )
+    columns: dict[str, Cell] = {
+        "epochs": lambda data: str(data.sizes["epoch"]),
+        "status": lambda data: str(data.attrs["status"]),
+        **{title: partial(_last, key=key) for key, title in HISTORY.items()},
+        "seconds": ("seconds", "sum"),
+    }
+    table = table_of_each(networks, "Training", columns, ABOUT_HISTORY, names=3)
     picture = Picture("Training, epoch by epoch.", training(networks))
     sentences = [_history_sentence(name, data) for name, data in list(networks.items())[:NETWORKS_IN_SUMMARY]]
     return View([table], {"history": picture}, sentences)
+
+
+def _last(data: xarray.Dataset, key: str) -> str:
+    return number(float(data[key][-1])) if key in data else "-"
 
 
 def _history_sentence(network: str, data: xarray.Dataset) -> str:
@@ -67,17 +64,14 @@ def _history_sentence(network: str, data: xarray.Dataset) -> str:
 
 def distributions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     cases = by_network(named(datasets))
-    whole = list(cases.items())
-    groups = [dict(whole[start : start + SIDE_BY_SIDE]) for start in range(0, len(whole), SIDE_BY_SIDE)]
     study = made_by(next(iter(datasets.values())))
     figures, sentences = {}, []
     for what, meaning in QUANTITIES.items():
-        for place, group in enumerate(groups):
-            shown = {name: data for name, data in group.items() if what in data["what"].values}
+        for name, group in in_groups(what, cases, SIDE_BY_SIDE).items():
+            shown = {network: data for network, data in group.items() if what in data["what"].values}
             if shown:
                 title = f"{what.capitalize()} of {', '.join(shown)}"
                 caption = CAPTION.format(title=title, meaning=meaning, samples=_samples(shown), figure=FIGURES[what])
-                name = f"{what}-{place + 1}" if place else what
                 figures[name] = Picture(caption, distributions(shown, what), study)
         sentences += _sentence(what, {name: data for name, data in cases.items() if what in data["what"].values})
     return View([_table(cases)], figures, sentences)
@@ -99,26 +93,24 @@ def _sentence(what: str, cases: Mapping[str, xarray.Dataset]) -> list[str]:
 
 
 def _table(cases: Mapping[str, xarray.Dataset]) -> Table:
-    rows = []
-    for name, data in cases.items():
-        for what in data["what"].values:
-            for layer in range(data.sizes["layer"]):
-                for look in sorted({0, data.sizes["epoch"] - 1}):
-                    here = data.sel(what=what).isel(layer=layer, epoch=look)
-                    quantiles = [float(here["quantiles"].sel(quantile=share)) for share in (0.01, 0.5, 0.99)]
-                    numbers: list[Any] = [
-                        here["p99_abs"],
-                        here["minimum"],
-                        *quantiles,
-                        here["maximum"],
-                        here["deviation"],
-                    ]
-                    lost = int(here["nan"]) + int(here["infinite"])
-                    rows.append(
-                        [name, str(what), layer_in_words(here), str(here["epoch"].item())]
-                        + [number(float(value)) for value in numbers]
-                        + [f"{float(here['zeros'] / here['count']):.1%}", str(lost)]
-                    )
-    error = max(float(data.attrs["relative_error"]) for data in cases.values())
-    columns = [*COLUMNS, "deviation", "zeros", "not finite"]
-    return Table("Activations, weights and gradients", columns, rows, ABOUT.format(error=error), names=3)
+    columns: dict[str, Cell] = {
+        "layer": layer_in_words,
+        "epoch": "epoch",
+        "p99 of |x|": "p99_abs",
+        "smallest": "minimum",
+        "1 %": _quantile(0.01),
+        "median": _quantile(0.5),
+        "99 %": _quantile(0.99),
+        "largest": "maximum",
+        "deviation": "deviation",
+        "zeros": lambda here: f"{float(here['zeros'] / here['count']):.1%}",
+        "not finite": lambda here: str(int(here["nan"]) + int(here["infinite"])),
+    }
+    looks = {name: data.isel(epoch=sorted({0, data.sizes["epoch"] - 1})) for name, data in cases.items()}
+    about = ABOUT.format(error=max(float(data.attrs["relative_error"]) for data in cases.values()))
+    title, rows = "Activations, weights and gradients", {"what": "quantity", "layer": "", "epoch": ""}
+    return table_of_each(looks, title, columns, about, rows=rows, names=3)
+
+
+def _quantile(share: float) -> Callable[[xarray.Dataset], str]:
+    return lambda here: number(float(here["quantiles"].sel(quantile=share)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy
+import xarray
 
 from skipscope.report.style import converged, marked, names_of
 from skipscope.report.table import Table
-
-if TYPE_CHECKING:
-    import numpy
-    import xarray
 
 NETWORKS_IN_SUMMARY = 2  # that have sentences of their own
 
@@ -75,20 +74,23 @@ class PictureOf:
     figure: Callable[[xarray.Dataset], Any]
 
 
-def view_of_parts(
-    datasets: Mapping[str, xarray.Dataset],
-    tables: Mapping[str, Callable[[xarray.Dataset], Table]],
-    pictures: Mapping[str, PictureOf],
-    sentences: Callable[[Mapping[str, xarray.Dataset]], Sequence[str]],
-) -> View:
-    """Of datasets that are different parts of one measurement; tables: by part, pictures: by name."""
-    parts = {str(data.attrs["part"]): data for data in datasets.values()}
-    figures = {}
-    for name, one in pictures.items():
-        if one.part in parts:
-            data = parts[one.part]
-            figures[name] = Picture(one.caption.format(**data.attrs), one.figure(data), made_by(data))
-    return View([show(parts[part]) for part, show in tables.items() if part in parts], figures, sentences(parts))
+@dataclass(frozen=True)
+class ViewOfParts:
+    """How datasets that are different parts of one measurement become a view; tables: by part, pictures: by name."""
+
+    tables: Mapping[str, Callable[[xarray.Dataset], Table]]
+    pictures: Mapping[str, PictureOf]
+    sentences: Callable[[Mapping[str, xarray.Dataset]], Sequence[str]]
+
+    def __call__(self, datasets: Mapping[str, xarray.Dataset]) -> View:
+        parts = {str(data.attrs["part"]): data for data in datasets.values()}
+        figures = {}
+        for name, one in self.pictures.items():
+            if one.part in parts:
+                data = parts[one.part]
+                figures[name] = Picture(one.caption.format(**data.attrs), one.figure(data), made_by(data))
+        tables = [show(parts[part]) for part, show in self.tables.items() if part in parts]
+        return View(tables, figures, self.sentences(parts))
 
 
 def unit_numbers(
@@ -136,25 +138,32 @@ def network_of(dataset: xarray.Dataset) -> str:
     return str(dataset.attrs.get("network", "the model"))
 
 
-def named(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """By network; several datasets of one network have their own names behind it."""
-    counts = Counter(network_of(data) for data in datasets.values())
+def distinct(texts: Mapping[str, str], behind: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Texts by the names of datasets; that name, or what is given for it, stands behind texts that several have."""
+    counts = Counter(texts.values())
     return {
-        network if counts[network := network_of(data)] == 1 else f"{network} ({name})": data
-        for name, data in datasets.items()
+        name: text if counts[text] == 1 else f"{text} ({behind[name] if behind else name})"
+        for name, text in texts.items()
     }
 
 
-def titled(title: str, dataset: xarray.Dataset) -> str:
-    network = dataset.attrs.get("network", "")
-    return f"{title} of {network}" if network else title
+def named(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
+    """By network; several datasets of one network have their own names behind it."""
+    texts = distinct({name: network_of(data) for name, data in datasets.items()})
+    return {texts[name]: data for name, data in datasets.items()}
 
 
 def titles(title: str, datasets: Mapping[str, xarray.Dataset]) -> dict[str, str]:
-    """By the dataset's name, which is part of the title where the network does not tell datasets apart."""
-    found = {name: titled(title, data) for name, data in datasets.items()}
-    counts = Counter(found.values())
-    return {name: text if counts[text] == 1 else f"{text} ({name})" for name, text in found.items()}
+    """By the dataset's name, which is part of the title where several datasets are of one network."""
+    networks = {name: data.attrs.get("network", "") for name, data in datasets.items()}
+    return distinct({name: f"{title} of {network}" if network else title for name, network in networks.items()})
+
+
+def in_groups(name: str, cases: Mapping[str, xarray.Dataset], most: int) -> dict[str, dict[str, xarray.Dataset]]:
+    """At most so many cases in each, which share a figure; by the names of the figures: NAME, NAME-2, ..."""
+    whole = list(cases.items())
+    groups = [dict(whole[start : start + most]) for start in range(0, len(whole), most)]
+    return {f"{name}-{place}" if place > 1 else name: group for place, group in enumerate(groups, start=1)}
 
 
 def in_summary(datasets: Mapping[str, xarray.Dataset]) -> list[tuple[str, xarray.Dataset]]:

@@ -14,15 +14,7 @@ import xarray
 
 from skipscope.report.charts import Axis, Series, axis, chart, titled_first
 from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH, decay, leading_values
-from skipscope.report.style import (
-    COLOURS,
-    GREY,
-    by_network,
-    look,
-    named_ticks,
-    names_of,
-    needs_logarithm,
-)
+from skipscope.report.style import COLOURS, GREY, by_network, look, named_ticks, names_of, needs_logarithm
 
 PANELS = {
     "line_shape": "line shape score, 1 = straight",
@@ -122,7 +114,7 @@ def counterfactuals(datasets: Mapping[str, xarray.Dataset], base: str = "") -> A
     x: list[Axis] = []
     means_of_base: list[float] = []
     for panel, quantity in enumerate(COMPARED):
-        values = [_last(data, quantity) for data in datasets.values()]
+        values = [finite(data, quantity) for data in datasets.values()]
         rows = [place for place, seeds in enumerate(values) for _ in seeds]
         means = [_mean(seeds) for seeds in values]
         bars = {"symbol": "line-ns-open", "size": 20, "color": own, "line": {"width": 2}}
@@ -221,9 +213,9 @@ def _place(epochs: Sequence[int] | numpy.ndarray) -> numpy.ndarray:
     return numpy.log10(1 + numpy.asarray(epochs, dtype=float))
 
 
-def _last(data: xarray.Dataset, quantity: str) -> numpy.ndarray:
-    """One value per seed that has one."""
-    values = data[quantity].isel(epoch=-1).values
+def finite(data: xarray.Dataset, quantity: str, epoch: int = -1) -> numpy.ndarray:
+    """One value per seed that has one: networks that diverged have none in the end."""
+    values = data[quantity].isel(epoch=epoch).values
     return values[numpy.isfinite(values)]
 
 

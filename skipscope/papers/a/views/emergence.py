@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy
@@ -14,13 +13,14 @@ from skipscope.papers.a.figures.emergence import (
     collapse_in_training,
     counterfactuals,
     emergence,
+    finite,
     last_values,
     values_by_case,
 )
 from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH
 from skipscope.report.style import COLOURS
-from skipscope.report.table import Table, mean_count, number, with_error
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, named
+from skipscope.report.table import Cell, Table, mean_count, number, table_of_each, with_error
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, in_groups, named
 
 ALIGNMENT, CHANGED, COLLAPSE = ("A.alignment", "A.collapse"), ("A.counterfactuals",), ("A.collapse",)
 TRAINED_BY = ("network", "data", "epochs", "rate", "weight_decay")  # attributes in which cases differ
@@ -91,24 +91,21 @@ NC1 = (
 
 
 def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    cases = _titled(datasets)
-    names = dict(zip(cases, datasets, strict=True))
+    texts = distinct({name: str(data.attrs["title"]) for name, data in datasets.items()})
+    cases, names = {texts[name]: data for name, data in datasets.items()}, {texts[name]: name for name in datasets}
     subjects = {title: data for title, data in cases.items() if not _changed(data)}
     changed = {title: data for title, data in cases.items() if title not in subjects}
     figures = {}
-    for place, group in enumerate(_groups(subjects, CURVES_IN_FIGURE)):
-        figures[_numbered("emergence", place)] = Picture(
-            ALONG.format(images=_images(group)), emergence(group), ALIGNMENT
-        )
+    for name, group in in_groups("emergence", subjects, CURVES_IN_FIGURE).items():
+        figures[name] = Picture(ALONG.format(images=_images(group)), emergence(group), ALIGNMENT)
     for title, data in subjects.items():
         figures[f"{names[title]}-values"] = Picture(_values_caption(title, data), last_values(data), ALIGNMENT[:1])
+    base = _base(subjects, changed)
     if changed:
-        base = _base(subjects, changed)
         beside = {title: subjects[title] for title in ([base] if base else [])}
         caption = CHANGES.format(base=base) if base else NO_BASE
         figures["counterfactuals"] = Picture(caption, counterfactuals({**beside, **changed}, base), CHANGED)
-        for place, group in enumerate(_groups(changed, CURVES_IN_FIGURE - len(beside))):
-            name = _numbered("counterfactuals-along", place)
+        for name, group in in_groups("counterfactuals-along", changed, CURVES_IN_FIGURE - len(beside)).items():
             figures[name] = Picture(CHANGED_ALONG, emergence({**beside, **group}), CHANGED)
         figures["counterfactuals-values"] = Picture(CHANGED_VALUES, values_by_case({**beside, **changed}), CHANGED)
     ordered = {**subjects, **changed}
@@ -117,38 +114,29 @@ def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         _statistics("at initialisation", ordered, 0),
         _training(ordered),
     ]
-    return View(tables, figures, [*_subject_sentences(subjects), *_changed_sentences(subjects, changed)])
+    return View(tables, figures, [*_subject_sentences(subjects), *_changed_sentences(subjects.get(base), changed)])
 
 
 def collapse_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     networks = named(datasets)
     figures = {
-        _numbered("collapse-along", place): Picture(NC1, collapse_in_training(group), COLLAPSE)
-        for place, group in enumerate(_groups(networks, CURVES_IN_FIGURE))
+        name: Picture(NC1, collapse_in_training(group), COLLAPSE)
+        for name, group in in_groups("collapse-along", networks, CURVES_IN_FIGURE).items()
     }
-    rows = []
-    for name, data in networks.items():
-        for epoch in data["epoch"].values:
-            here = data.sel(epoch=epoch)
-            quantities = ("nc3", "nc4", "accuracy")
-            cells = [number(float(here["nc1"][place])) for place in (0, -1)]
-            rows.append([name, str(epoch), *cells, *(number(float(here[key])) for key in quantities)])
-    columns = ["network", "epoch", "NC1, first layer", "NC1, last", "NC3", "NC4", "accuracy"]
+    columns: dict[str, Cell] = {
+        "NC1, first layer": lambda here: number(float(here["nc1"][0])),
+        "NC1, last": lambda here: number(float(here["nc1"][-1])),
+        "NC3": "nc3",
+        "NC4": "nc4",
+        "accuracy": "accuracy",
+    }
     about = "Over all training samples, every class counting the same. NC3, NC4, accuracy: of the classifier."
+    table = table_of_each(networks, "Neural collapse along the training", columns, about, rows={"epoch": "epoch"})
     sentences = [_collapse_sentence(name, data) for name, data in list(networks.items())[:NETWORKS_IN_SUMMARY]]
-    return View([Table("Neural collapse along the training", columns, rows, about)], figures, sentences)
+    return View([table], figures, sentences)
 
 
 # -- cases
-
-
-def _titled(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
-    """By what a case is called; its dataset's name is behind it where several are called the same."""
-    counts = Counter(str(data.attrs["title"]) for data in datasets.values())
-    return {
-        title if counts[title := str(data.attrs["title"])] == 1 else f"{title} ({name})": data
-        for name, data in datasets.items()
-    }
 
 
 def _changed(data: xarray.Dataset) -> bool:
@@ -173,15 +161,6 @@ def _base(subjects: Mapping[str, xarray.Dataset], changed: Mapping[str, xarray.D
         if any(alike(data, other) >= len(TRAINED_BY) - 1 for other in changed.values())
     ]
     return max(nearest, key=lambda title: sum(alike(subjects[title], other) for other in changed.values()), default="")
-
-
-def _groups(cases: Mapping[str, xarray.Dataset], most: int) -> list[dict[str, xarray.Dataset]]:
-    whole = list(cases.items())
-    return [dict(whole[start : start + most]) for start in range(0, len(whole), most)]
-
-
-def _numbered(name: str, place: int) -> str:
-    return f"{name}-{place + 1}" if place else name
 
 
 # -- words
@@ -228,12 +207,11 @@ def _subject_sentences(subjects: Mapping[str, xarray.Dataset]) -> list[str]:
     return found
 
 
-def _changed_sentences(subjects: Mapping[str, xarray.Dataset], changed: Mapping[str, xarray.Dataset]) -> list[str]:
+def _changed_sentences(base: xarray.Dataset | None, changed: Mapping[str, xarray.Dataset]) -> list[str]:
     """Of the case whose paths differ the most from the base's."""
-    base = _base(subjects, changed)
-    if not base:
+    if base is None:
         return []
-    before = _means(subjects[base])
+    before = _means(base)
     scores = {title: _means(data)["line_shape"] for title, data in changed.items()}
     there = {title: score for title, score in scores.items() if numpy.isfinite(score)}
     if not there or not numpy.isfinite(before["line_shape"]):
@@ -258,22 +236,16 @@ def _collapse_sentence(name: str, data: xarray.Dataset) -> str:
 # -- tables
 
 
-def _finite(data: xarray.Dataset, key: str, epoch: int) -> numpy.ndarray:
-    """One value per seed that has one: networks that diverged have none in the end."""
-    values = data[key].isel(epoch=epoch).values
-    return values[numpy.isfinite(values)]
-
-
 def _means(data: xarray.Dataset, epoch: int = -1) -> dict[str, float]:
-    found = {key: _finite(data, key, epoch) for key in COLUMNS}
+    found = {key: finite(data, key, epoch) for key in COLUMNS}
     return {key: float(values.mean()) if values.size else float("nan") for key, values in found.items()}
 
 
 def _statistics(when: str, cases: Mapping[str, xarray.Dataset], epoch: int) -> Table:
     rows = []
     for title, data in cases.items():
-        measured, seeds = _finite(data, "line_shape", epoch).size, data.sizes["seed"]
-        cells = [_cell(_finite(data, key, epoch), key) for key in COLUMNS]
+        measured, seeds = finite(data, "line_shape", epoch).size, data.sizes["seed"]
+        cells = [_cell(finite(data, key, epoch), key) for key in COLUMNS]
         rows.append([title, str(seeds) if measured == seeds else f"{measured} of {seeds}", *cells])
     counts = sorted({data.sizes["seed"] for data in cases.values()})
     about = ABOUT.format(n=" or ".join(map(str, counts)))
@@ -290,13 +262,11 @@ def _cell(values: numpy.ndarray, key: str) -> str:
 
 
 def _training(cases: Mapping[str, xarray.Dataset]) -> Table:
-    rows = []
-    for title, data in cases.items():
-        about = data.attrs
-        numbers = ("classes", "width", "epochs", "rate", "weight_decay", "decay_budget", "images")
-        rows.append(
-            [title, str(about["network"]), str(about["data"]), str(data.sizes["unit"])]
-            + [number(float(about[key])) for key in numbers]
-        )
+    numbers = ("classes", "width", "epochs", "rate", "weight_decay", "decay_budget", "images")
+    rows = [
+        [title, *(str(data.attrs[key]) for key in ("network", "data")), str(data.sizes["unit"])]
+        + [number(float(data.attrs[key])) for key in numbers]
+        for title, data in cases.items()
+    ]
     columns = ["case", "network", "data", "units", "classes", "width", "epochs", "rate", "weight decay"]
     return Table("How they were trained", [*columns, "decay budget", "samples"], rows, ABOUT_TRAINING, names=3)

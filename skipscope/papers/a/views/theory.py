@@ -14,7 +14,7 @@ from skipscope.papers.a.figures.theory import (
     logit_errors,
 )
 from skipscope.report.table import Table, TableOf, number
-from skipscope.report.views.view import PictureOf, View, view_of_parts
+from skipscope.report.views.view import PictureOf, ViewOfParts
 
 STATES = (
     "States of an input in a network of aligned linear units, in the plane of u and the first state, for three slopes "
@@ -41,14 +41,6 @@ LOGITS = (
     "training sample. The paper assumes that samples are next to the boundary and neglects the error. It falls with "
     "the distance, to rounding where the network is linear all the way."
 )
-
-
-def straight_lines_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return view_of_parts(datasets, LINE_TABLES, LINE_PICTURES, _line_sentences)
-
-
-def unconstrained_jacobians_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return view_of_parts(datasets, FREE_TABLES, FREE_PICTURES, _free_sentences)
 
 
 def _line_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
@@ -217,3 +209,5 @@ FREE_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
         rows={"share": "share of the way"},
     ),
 }
+straight_lines_view = ViewOfParts(LINE_TABLES, LINE_PICTURES, _line_sentences)
+unconstrained_jacobians_view = ViewOfParts(FREE_TABLES, FREE_PICTURES, _free_sentences)

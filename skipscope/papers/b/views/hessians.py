@@ -9,7 +9,7 @@ import xarray
 
 from skipscope.papers.b.figures.hessians import against_depth, against_loss, learning_dynamics, mean_and_spread
 from skipscope.report.style import names_of
-from skipscope.report.table import Table, number
+from skipscope.report.table import Columns, EachOf, Table, number, table_of
 from skipscope.report.views.view import Picture, View, counted, made_by
 
 DEPTH = (
@@ -87,15 +87,16 @@ def epochs_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     return View(tables, figures)
 
 
-def _cell(mean: float, spread: float, count: int, digits: int = 2) -> str:
-    """Mean and standard deviation of several runs, one run's value, a dash for none."""
-    if not count or math.isnan(mean):
-        return "-"
-    return f"{mean:.{digits}f} ± {spread:.{digits}f}" if count > 1 else f"{mean:.{digits}f}"
+def _over_runs(quantity: str, digits: int) -> EachOf:
+    """For each kind of network: mean and standard deviation of several runs, one run's value, a dash for none."""
 
+    def cell(here: xarray.Dataset) -> str:
+        mean, spread, count = map(float, mean_and_spread(here[quantity]))
+        if not count or math.isnan(mean):
+            return "-"
+        return f"{mean:.{digits}f} ± {spread:.{digits}f}" if count > 1 else f"{mean:.{digits}f}"
 
-def _cells(values: xarray.DataArray, digits: int) -> list[str]:
-    return [_cell(*each, digits=digits) for each in zip(*mean_and_spread(values), strict=True)]
+    return EachOf("architecture", cell)
 
 
 def _ceiling(data: xarray.Dataset) -> str:
@@ -103,34 +104,28 @@ def _ceiling(data: xarray.Dataset) -> str:
 
 
 def _by_depth(data: xarray.Dataset) -> Table:
-    names = names_of(data, "architecture")
-    columns = [_cells(data["log_condition"].sel(architecture=name), 3) for name in names]
-    masked = data["masked"].sum(("architecture", "seed")).values
-    rows = [
-        [str(int(depth)), *(column[place] for column in columns), number(float(masked[place]))]
-        for place, depth in enumerate(data["depth"].values)
-    ]
     about = (
         "log10 of the largest |lambda| over the 10th percentile of |lambda|, mean and standard deviation over runs; "
         f"one number where there is one run. Masked: values above {_ceiling(data)}, which are rounding noise."
     )
-    return Table("Conditioning before training, by depth", ["depth", *names, "masked"], rows, about)
+    columns: Columns = {"{0}": _over_runs("log_condition", 3), "masked": ("masked", "sum")}
+    return table_of(data, "Conditioning before training, by depth", columns, about, rows={"depth": "depth"})
 
 
 def _by_loss(data: xarray.Dataset, quantity: str, title: str) -> Table:
-    names = names_of(data, "architecture")
-    digits = 4 if quantity == "index" else 2
-    columns = [_cells(data[quantity].sel(architecture=name), digits) for name in names]
-    rows = [
-        [f"{level:.4f}", *(column[place] for column in columns)] for place, level in enumerate(data["level"].values)
-    ]
-    rates = ", ".join(f"{name} {float(data['rate'].sel(architecture=name)):g}" for name in names)
+    rates = ", ".join(
+        f"{name} {float(data['rate'].sel(architecture=name)):g}" for name in names_of(data, "architecture")
+    )
     about = (
         f"Mean and standard deviation over {counted(data.sizes['seed'], 'run')} of depth {data.attrs['depth']}, "
         f"interpolated at these losses; one number where one run passes a loss, a dash where none does. The best "
         f"linear map has {float(data.attrs['lowest_loss']):.4f}. Learning rates: {rates}."
     )
-    return Table(f"{title}, by loss", ["loss", *names], rows, about)
+    columns: Columns = {
+        "loss": lambda here: f"{float(here['level']):.4f}",
+        "{0}": _over_runs(quantity, 4 if quantity == "index" else 2),
+    }
+    return table_of(data, f"{title}, by loss", columns, about, rows={"level": ""})
 
 
 def _turning_points(data: xarray.Dataset) -> Table:

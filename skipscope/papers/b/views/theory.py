@@ -13,8 +13,8 @@ from skipscope.papers.b.figures.theory import (
     zero_spectrum,
     zero_stationarity,
 )
-from skipscope.report.table import Table, TableOf, number
-from skipscope.report.views.view import PictureOf, View, view_of_parts
+from skipscope.report.table import Columns, EachOf, Table, TableOf, either, number, table_of
+from skipscope.report.views.view import PictureOf, ViewOfParts
 
 CONDITIONS = (
     "Condition number of the Hessian at zero weights against the number of units, one curve per data set; dotted: "
@@ -44,14 +44,6 @@ ERRORS = (
     "does not say that rounding errors grow from unit to unit: end to end, float64 follows the grey line and loses "
     "the output, whose entries are at most 1."
 )
-
-
-def zero_weights_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return view_of_parts(datasets, ZERO_TABLES, ZERO_PICTURES, _zero_sentences)
-
-
-def small_weights_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return view_of_parts(datasets, SMALL_TABLES, SMALL_PICTURES, _small_sentences)
 
 
 def _zero_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
@@ -86,23 +78,6 @@ def _small_sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
 # -- tables of theorem 2
 
 
-def _conditions(data: xarray.Dataset) -> Table:
-    units = [int(u) for u in data["units"].values]
-    rows = []
-    for name in data["data"].values:
-        here = data.sel(data=name)
-        words = "complex" if bool(here["complex"]) else "real"
-        for n in data["n"].values:
-            conditions = [number(float(value)) for value in here["condition"].sel(n=n).values]
-            rows.append([str(name), words, str(n), number(float(here["condition_of_M"])), *conditions])
-    about = (
-        "From all eigenvalues of the Hessian of linear networks. Eigenvalues: of M. For shortcuts of depth 1 the "
-        "condition number grows like R in simple cases, and like its square where some of them are complex."
-    )
-    columns = ["data", "eigenvalues", "n", "cond(M)", *(f"R = {u}" for u in units)]
-    return Table("Condition numbers at zero weights", columns, rows, about, names=2)
-
-
 def _whitened(data: xarray.Dataset) -> Table:
     signs = data["condition_by_signs"]
     numbers = {
@@ -122,20 +97,17 @@ def _whitened(data: xarray.Dataset) -> Table:
 
 
 def _escape(data: xarray.Dataset) -> Table:
-    rates = [float(rate) for rate in data["rate"].values]
-    means = data["loss"].mean("network")
-    rows = [
-        [f"{float(start):g} Xavier", str(n), *(number(float(value)) for value in means.sel(n=n, start=start).values)]
-        for start in data["start"].values
-        for n in data["n"].values
-    ]
     about = (
         f"Mean loss of linear networks of {data.attrs['layers']} layers on {data.attrs['data']} after "
         f"{data.attrs['steps']} steps of gradient descent, by learning rate; inf where one diverged. At zero the loss "
         f"is {number(data.attrs['loss_at_zero'])}, the lowest possible one {number(data.attrs['lowest_loss'])}."
     )
-    columns = ["start", "n", *(f"rate {rate:g}" for rate in rates)]
-    return Table("Leaving zero with deep shortcuts", columns, rows, about)
+    columns: Columns = {
+        "start": lambda here: f"{float(here['start']):g} Xavier",
+        "n": "n",
+        "rate {0:g}": EachOf("rate", ("loss", "mean")),
+    }
+    return table_of(data, "Leaving zero with deep shortcuts", columns, about, rows={"start": "", "n": ""})
 
 
 ZERO_PICTURES = {
@@ -158,7 +130,20 @@ ZERO_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
         "Networks of {units} units on random data: the largest differences between the closed form at zero weights and "
         "automatic differentiation, in float64. One word stands for all three activations.",
     ),
-    "conditions": _conditions,
+    "conditions": TableOf(
+        "Condition numbers at zero weights",
+        {
+            "data": "data",
+            "eigenvalues": either("complex", "complex", "real"),
+            "n": "n",
+            "cond(M)": "condition_of_M",
+            "R = {0}": EachOf("units", "condition"),
+        },
+        "From all eigenvalues of the Hessian of linear networks. Eigenvalues: of M. For shortcuts of depth 1 the "
+        "condition number grows like R in simple cases, and like its square where some of them are complex.",
+        rows={"data": "", "n": ""},
+        names=2,
+    ),
     "whitened": _whitened,
     "stationarity": TableOf(
         "Order of the stationary point",
@@ -250,3 +235,5 @@ SMALL_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
         "the units' Jacobians.",
     ),
 }
+zero_weights_view = ViewOfParts(ZERO_TABLES, ZERO_PICTURES, _zero_sentences)
+small_weights_view = ViewOfParts(SMALL_TABLES, SMALL_PICTURES, _small_sentences)

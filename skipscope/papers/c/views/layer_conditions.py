@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy
 import xarray
@@ -16,7 +16,7 @@ from skipscope.papers.c.figures.layer_conditions import (
 )
 from skipscope.papers.c.views.twins import by_title, drawn, mean_and_spread, sentence_case
 from skipscope.report.style import names_of
-from skipscope.report.table import Table, number
+from skipscope.report.table import Cell, Table, number, table_of_each
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
 
 WEIGHTS = (
@@ -88,18 +88,15 @@ def gradient_ranks_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         f"{names[title]}-shares": Picture(RANKS.format(title=sentence_case(title)), rank_shares(data), made_by(data))
         for title, data in cases.items()
     }
-    rows = []
-    for title, data in cases.items():
-        for name in names_of(data, "network"):
-            for when in names_of(data, "when"):
-                here = data.sel(network=name, when=when)
-                cells = []
-                for key in SHARES:
-                    cells += [mean_and_spread(here[key].median("layer").values)]
-                    cells += [mean_and_spread(here[key].min("layer").values)]
-                rows.append([title, name, when, *cells])
-    columns = ["case", "network", "when", *(f"{what}, {of}" for what in SHARES.values() for of in ("median", "least"))]
-    return View([Table("Ranks of errors and gradients", columns, rows, ABOUT_RANKS, names=3)], figures)
+    columns: dict[str, Cell] = {}
+    for key, what in SHARES.items():
+        columns |= {f"{what}, median": _over_layers(key, "median"), f"{what}, least": _over_layers(key, "min")}
+    title, rows = "Ranks of errors and gradients", {"network": "network", "when": "when"}
+    return View([table_of_each(cases, title, columns, ABOUT_RANKS, what="case", rows=rows, names=3)], figures)
+
+
+def _over_layers(key: str, reduction: str) -> Callable[[xarray.Dataset], str]:
+    return lambda here: mean_and_spread(getattr(here[key], reduction)("layer").values)
 
 
 # -- numbers; of one network: seed, layer

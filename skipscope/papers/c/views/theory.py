@@ -12,8 +12,8 @@ from skipscope.papers.c.figures.theory import (
     plain_accuracies,
     product_conditions,
 )
-from skipscope.report.table import Table, TableOf, number
-from skipscope.report.views.view import PictureOf, View, view_of_parts
+from skipscope.report.table import Table, TableOf, either, number
+from skipscope.report.views.view import PictureOf, ViewOfParts
 
 COLLAPSE = (
     "How a PlainNet's state turns to the leading eigenvector, layer by layer; medians over draws. The paper (Oyedotun, "
@@ -39,10 +39,6 @@ ACCURACIES = (
 )
 
 
-def products_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    return view_of_parts(datasets, TABLES, PICTURES, _sentences)
-
-
 def _sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
     found = []
     if "approximation" in parts and "sums" in parts:
@@ -65,10 +61,6 @@ def _sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
 def _at_the_end(key: str, reduction: str) -> Callable[[xarray.Dataset], str]:
     """Of the last layer."""
     return lambda here: number(float(getattr(here[key].isel(layer=-1), reduction)()))
-
-
-def _yes(key: str, yes: str = "yes", no: str = "no") -> Callable[[xarray.Dataset], str]:
-    return lambda here: yes if bool(here[key]) else no
 
 
 def _products(data: xarray.Dataset) -> Table:
@@ -214,12 +206,12 @@ TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
     "ranks": TableOf(
         "Ranks of gradients",
         {
-            "skips": _yes("skips", "with", "without"),
+            "skips": either("skips", "with", "without"),
             "rank of inputs": "input_rank",
             "errors": "errors",
             "states": "states",
             "gradients": "gradients",
-            "bounded": _yes("bounded"),
+            "bounded": either("bounded"),
             "autograd": "autograd",
             "equation 23": "equation_23",
         },
@@ -231,3 +223,4 @@ TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
     "training": _training,
     "kept": _training,
 }
+products_view = ViewOfParts(TABLES, PICTURES, _sentences)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy
 import xarray
 
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
 from skipscope.report.style import names_of
-from skipscope.report.table import Cell, Table, table_of, with_error
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
+from skipscope.report.table import Cell, EachOf, Table, table_of, table_of_each, with_error
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, made_by
 
 ACCURACIES = (
     "Accuracies after training, each network and seed at the learning rate that is the best for it: one point per "
@@ -103,15 +102,10 @@ def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def drift_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    rows = []
-    for title, data in by_title(datasets).items():
-        for name in names_of(data, "network"):
-            here = data.sel(network=name)
-            numbers = [mean_and_spread(here[key].values) for key in DRIFT]
-            accuracies = [_percent(here[f"reached_{key}_accuracy"].values) for key in ("train", "test")]
-            rows.append([title, name, *numbers, *accuracies])
-    columns = ["case", "network", *DRIFT.values(), "train", "test"]
-    return View([Table("Identities of DiracNets", columns, rows, ABOUT_DRIFT, names=2)])
+    columns: dict[str, Cell] = {title: over_seeds(key) for key, title in DRIFT.items()}
+    columns |= {"train": _reached("train"), "test": _reached("test")}
+    title, rows = "Identities of DiracNets", {"network": "network"}
+    return View([table_of_each(by_title(datasets), title, columns, ABOUT_DRIFT, what="case", rows=rows, names=2)])
 
 
 # -- cases
@@ -119,12 +113,10 @@ def drift_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 def by_title(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
     """By what a case is called; where several are called the same, also by its networks, or by its dataset's name."""
-    titles = {name: str(data.attrs["title"]) for name, data in datasets.items()}
+    texts = {name: str(data.attrs["title"]) for name, data in datasets.items()}
     networks = {name: "; ".join(names_of(data, "network")) for name, data in datasets.items()}
-    for behind in (networks, {name: name for name in datasets}):
-        counts = Counter(titles.values())
-        titles = {name: text if counts[text] == 1 else f"{text} ({behind[name]})" for name, text in titles.items()}
-    return {titles[name]: data for name, data in datasets.items()}
+    texts = distinct(distinct(texts, networks))
+    return {texts[name]: data for name, data in datasets.items()}
 
 
 def drawn(cases: Mapping[str, xarray.Dataset]) -> Mapping[str, xarray.Dataset]:
@@ -163,6 +155,15 @@ def mean_and_spread(values: numpy.ndarray) -> str:
         return with_error(float(there.mean()), spread)
 
 
+def over_seeds(key: str) -> Callable[[xarray.Dataset], str]:
+    """A cell with mean and standard deviation of a variable."""
+    return lambda here: mean_and_spread(here[key].values)
+
+
+def _reached(key: str) -> Callable[[xarray.Dataset], str]:
+    return lambda here: _percent(here[f"reached_{key}_accuracy"].values)
+
+
 def _percent(values: numpy.ndarray) -> str:
     there = values[~numpy.isnan(values)]
     if not there.size:
@@ -199,22 +200,17 @@ def _accuracies(cases: Mapping[str, xarray.Dataset]) -> Table:
 
 
 def _rates(title: str, data: xarray.Dataset) -> Table:
-    rows = []
-    for name in names_of(data, "network"):
-        cells = []
-        for rate in data["rate"].values:
-            here = data.sel(network=name, rate=rate)
-            train, test = here["train_accuracy"].values, here["test_accuracy"].values
-            lost = int(numpy.isnan(train).sum())
-            if (here["status"] == "not trained").all():
-                cells.append("-")
-            elif lost == train.size:
-                cells.append("diverged")
-            else:
-                cells.append(
-                    f"{100 * numpy.nanmean(train):.1f} / {100 * numpy.nanmean(test):.1f} %"
-                    + (f" ({lost})" if lost else "")
-                )
-        rows.append([name, *cells])
-    columns = ["network", *(f"rate {rate:g}" for rate in data["rate"].values)]
-    return Table(f"Learning rates: {title}", columns, rows, RATES.format(seeds=counted(data.sizes["seed"], "seed")))
+    about = RATES.format(seeds=counted(data.sizes["seed"], "seed"))
+    columns = {"rate {0:g}": EachOf("rate", _at_rate)}
+    return table_of(data, f"Learning rates: {title}", columns, about, rows={"network": "network"})
+
+
+def _at_rate(here: xarray.Dataset) -> str:
+    train, test = here["train_accuracy"].values, here["test_accuracy"].values
+    lost = int(numpy.isnan(train).sum())
+    if (here["status"] == "not trained").all():
+        return "-"
+    if lost == train.size:
+        return "diverged"
+    text = f"{100 * numpy.nanmean(train):.1f} / {100 * numpy.nanmean(test):.1f} %"
+    return f"{text} ({lost})" if lost else text
