@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy
 import pytest
@@ -19,26 +19,18 @@ from skipscope.papers.b.figures.theory import (
 from skipscope.papers.b.studies.theorem1 import STUDY as THEOREM1
 from skipscope.papers.b.studies.theorem2 import STUDY as THEOREM2
 from skipscope.papers.b.views.theory import small_weights_view, zero_weights_view
-from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.study import Study
-from skipscope.runs import RunFolder, load_run
-
-
-def parts_of(study: Study, path: Path) -> dict[str, xarray.Dataset]:
-    with RunFolder(path, f"study {study.id}") as run:
-        study.run(Bench(study.id, run, preset="smoke", seed=0, device="cpu"), study.presets["smoke"])
-    saved = load_run(path)
-    return {name: saved.dataset(name) for name in saved.names}
+from tests.papers.conftest import SmokeRun
 
 
 @pytest.fixture(scope="module", name="zero")
-def _zero(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset]:
-    return parts_of(THEOREM2, tmp_path_factory.mktemp("theory") / "zero")
+def _zero(smoke_run: Callable[[Study], SmokeRun]) -> dict[str, xarray.Dataset]:
+    return smoke_run(THEOREM2).datasets()
 
 
 @pytest.fixture(scope="module", name="small")
-def _small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset]:
-    return parts_of(THEOREM1, tmp_path_factory.mktemp("theory") / "small")
+def _small(smoke_run: Callable[[Study], SmokeRun]) -> dict[str, xarray.Dataset]:
+    return smoke_run(THEOREM1).datasets()
 
 
 def test_levels_are_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from skipscope.papers.kit import SEEDS, Bench, Claim, Study
 from skipscope.papers.kit.running import together
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import Decision
+from tests.papers.conftest import SmokeRun
 
 STUDIES = (LEARNING, NORMS, SHORTCUT_DEPTHS)
 
@@ -170,12 +172,9 @@ def test_a_killed_run_goes_on_with_the_next_round_of_rates(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_smoke_has_evidence_for_every_criterion(study: Study, tmp_path: Path) -> None:
-    run, bench = bench_in(tmp_path / "run", study)
-    with run:
-        found = study.run(bench, study.presets["smoke"])
-        again = study.run(bench, study.presets["smoke"])
-    assert found == again
+def test_smoke_has_evidence_for_every_criterion(study: Study, smoke_run: Callable[[Study], SmokeRun]) -> None:
+    found = smoke_run(study).found
+    assert found == smoke_run(study).again
     halves = {B20} if study is LEARNING else set()
     assert set(found) == {*study.claims, *halves}
     for claim, evidence in found.items():

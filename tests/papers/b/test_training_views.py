@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy
 import pytest
@@ -22,33 +22,24 @@ from skipscope.papers.b.studies.learning import STUDY as LEARNING
 from skipscope.papers.b.studies.norms import STUDY as NORMS
 from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
 from skipscope.papers.b.views.training import learning_view, norms_view, shortcuts_view
-from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.study import Study
 from skipscope.report.views.view import View
-from skipscope.runs import RunFolder, load_run
-
-
-def parts_of(study: Study, path: Path) -> dict[str, xarray.Dataset]:
-    with RunFolder(path, f"study {study.id}") as run:
-        study.run(Bench(study.id, run, preset="smoke", seed=0, device="cpu"), study.presets["smoke"])
-    saved = load_run(path)
-    parts = {name: saved.dataset(name) for name in saved.names}
-    return {name: part for name, part in parts.items() if "measure" in part.attrs}
+from tests.papers.conftest import SmokeRun
 
 
 @pytest.fixture(scope="module", name="learning")
-def _learning(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset]:
-    return parts_of(LEARNING, tmp_path_factory.mktemp("training") / "learning")
+def _learning(smoke_run: Callable[[Study], SmokeRun]) -> dict[str, xarray.Dataset]:
+    return smoke_run(LEARNING).datasets()
 
 
 @pytest.fixture(scope="module", name="norms")
-def _norms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset]:
-    return parts_of(NORMS, tmp_path_factory.mktemp("training") / "norms")
+def _norms(smoke_run: Callable[[Study], SmokeRun]) -> dict[str, xarray.Dataset]:
+    return smoke_run(NORMS).datasets()
 
 
 @pytest.fixture(scope="module", name="shortcuts")
-def _shortcuts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset]:
-    return parts_of(SHORTCUT_DEPTHS, tmp_path_factory.mktemp("training") / "shortcuts")
+def _shortcuts(smoke_run: Callable[[Study], SmokeRun]) -> dict[str, xarray.Dataset]:
+    return smoke_run(SHORTCUT_DEPTHS).datasets()
 
 
 def a_part(depth: int, final: list[float], **attrs: float) -> xarray.Dataset:
