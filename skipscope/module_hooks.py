@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -51,23 +52,20 @@ def following(
     """
     numbers: Counter[str] = Counter()
 
-    def before(path: str) -> Callable[..., Any]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            numbers[path] += 1
-            return None if entered is None else entered(Call(path, numbers[path], module, args, kwargs))
+    def before(path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        numbers[path] += 1
+        return None if entered is None else entered(Call(path, numbers[path], module, args, kwargs))
 
-        return hook
-
-    def after(path: str, left: Left) -> Callable[..., Any]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            return left(Call(path, numbers[path], module, args, kwargs), output)
-
-        return hook
+    def after(
+        path: str, left: Left, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:
+        return left(Call(path, numbers[path], module, args, kwargs), output)
 
     with ExitStack() as hooks:
         for path, module in modules.items():
-            hooks.callback(module.register_forward_pre_hook(before(path), with_kwargs=True).remove)
+            hooks.callback(module.register_forward_pre_hook(partial(before, path), with_kwargs=True).remove)
             if left is not None:
-                handle = module.register_forward_hook(after(path, left), with_kwargs=True, always_call=after_errors)
+                leave = partial(after, path, left)
+                handle = module.register_forward_hook(leave, with_kwargs=True, always_call=after_errors)
                 hooks.callback(handle.remove)
         yield

@@ -70,57 +70,41 @@ def usable_device(name: str) -> torch.device:
 @contextmanager
 def measuring() -> Iterator[None]:
     """Math attention, no TF32, no autocast, no inference mode, no fused transformer layers; restored on the way out."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    try:
-        torch.backends.mha.set_fastpath_enabled(False)
-        with _without_tf32(), _without_autocast(), sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
-@contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Half precision that the caller's own surroundings would put into every product."""
     with ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        if torch.cuda.is_available():  # without a GPU there is no TF32
+            _turn_tf32_off(stack)
         if torch.is_inference_mode_enabled():
             grad = torch.is_grad_enabled()
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(grad))
-        for device in AUTOCAST_DEVICES:
+        for (
+            device
+        ) in AUTOCAST_DEVICES:  # half precision that the caller's own surroundings would put into every product
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 
 
-@contextmanager
-def _without_tf32() -> Iterator[None]:
+def _turn_tf32_off(stack: ExitStack) -> None:
     """Torch has two ways to say it and refuses to read the one where the other was used; its own export reads the
-    older, so that is used unless the user has chosen the newer. Without a GPU there is no TF32."""
-    if not torch.cuda.is_available():
-        yield
-        return
+    older, so that is used unless the user has chosen the newer."""
     cudnn: Any = torch.backends.cudnn
     try:
         matmul, convolution = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     except RuntimeError:
         settings: list[Any] = [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn]
-        precisions = [setting.fp32_precision for setting in settings]
-        try:
-            for setting in settings:
-                setting.fp32_precision = "ieee"
-            yield
-        finally:
-            for setting, precision in zip(settings, precisions, strict=True):
-                setting.fp32_precision = precision
+        for setting in settings:
+            stack.callback(setattr, setting, "fp32_precision", setting.fp32_precision)
+        for setting in settings:
+            setting.fp32_precision = "ieee"
         return
-    try:
-        torch.set_float32_matmul_precision("highest")
-        cudnn.allow_tf32 = False
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        cudnn.allow_tf32 = convolution
+    stack.callback(torch.set_float32_matmul_precision, matmul)
+    stack.callback(setattr, cudnn, "allow_tf32", convolution)
+    torch.set_float32_matmul_precision("highest")
+    cudnn.allow_tf32 = False
 
 
 @cache

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check.margins import CALIBRATED
 from skipscope.check.rules import RULES
-from skipscope.check.signals import measured
+from skipscope.check.signals import CALIBRATED, measured
 from skipscope.data import digits
 from tests.seeded import generator
 from tests.trace.nets import mlp

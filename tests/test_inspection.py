@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.errors import InputError
-from skipscope.inspection.budget import Budget
 from skipscope.inspection.duration import seconds_in
-from skipscope.inspection.inspecting import Work, steps
+from skipscope.inspection.inspecting import Budget, Work, steps
 from skipscope.inspection.result import Result
 from skipscope.models import build
 from tests.commands import run_command
@@ -159,7 +158,7 @@ def test_estimates_follow_what_the_last_piece_took(monkeypatch: pytest.MonkeyPat
         time.sleep(0.5)
         return real(*arguments, **options)
 
-    monkeypatch.setattr("skipscope.inspection.inspecting.spectra", slow)
+    monkeypatch.setattr("skipscope.measure.spectra", slow)
     monkeypatch.setattr(Budget, "for_spectrum", lambda self, J: 0.1)
     work = Work(
         trunk, trunk.units, trunk.at(x), Budget(1.6, torch.device("cpu")), lambda name, made: None, lambda *_: None

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from skipscope.check.diagnoses import diagnoses, listed
+from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
 from skipscope.check.forecast import Finding, Forecast
-from skipscope.check.margins import CALIBRATED
-from skipscope.check.origin import Origin, origin_of_not_finite
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
 from skipscope.check.rules import RULES, Rule
-from skipscope.check.signals import Measured, measured
+from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
 from skipscope.renamed import renamed_parameters
 from skipscope.report.table import number
@@ -197,10 +195,11 @@ def _notes(model: nn.Module, found: Measured) -> list[str]:
         f"Measured at {found.layers.sizes['layer']} states with {about['samples']} samples; {about['mode']}; gradients "
         f"{about['gradient']}. It describes the weights that the model has now."
     ]
-    steps = max((_steps(module) for module in model.modules()), default=0)
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    steps = max((int(norm.num_batches_tracked) for norm in norms if norm.num_batches_tracked is not None), default=0)
     if steps:
         notes.append(f"The model has been in training before: its batch norms have counted {steps} batches.")
-    if about["samples"] < ENOUGH_FOR_BATCH_NORMS and any(isinstance(module, _BatchNorm) for module in model.modules()):
+    if about["samples"] < ENOUGH_FOR_BATCH_NORMS and norms:
         notes.append(f"{about['samples']} samples are few for batch norms: the verdict may be that of the batch.")
     if found.input_rms is not None and not USUAL_SIZES[0] <= found.input_rms <= USUAL_SIZES[1]:
         notes.append(f"The inputs are far from 1 in size (root mean square {number(found.input_rms)}): scale them.")
@@ -211,8 +210,3 @@ def _notes(model: nn.Module, found: Measured) -> list[str]:
     if left:
         notes.append(f"Not measured here: {', '.join(left)}.")
     return notes
-
-
-def _steps(module: nn.Module) -> int:
-    counted = module.num_batches_tracked if isinstance(module, _BatchNorm) else None
-    return 0 if counted is None else int(counted)

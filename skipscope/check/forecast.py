@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from skipscope.check.remedies import Trial
@@ -121,7 +122,7 @@ class Forecast:
                 rules[0].question,
                 rules[0].shown(self.signals[signal]),
                 self._range(rules[0]),
-                ", ".join(sorted(map(_limit, rules))),
+                ", ".join(sorted(rule.limit for rule in rules)),
                 self._answer(rules),
             )
             for signal, rules in _by_signal().items()
@@ -160,14 +161,8 @@ class Forecast:
 
 
 def _by_signal() -> dict[str, list[Rule]]:
-    asked: dict[str, list[Rule]] = {}
-    for rule in RULES:
-        asked.setdefault(rule.signal, []).append(rule)
-    return asked
-
-
-def _limit(rule: Rule) -> str:
-    return f"{'at most' if rule.above else 'at least'} {rule.shown(rule.threshold)}"
+    """The rules of one signal lie one after another."""
+    return {signal: list(rules) for signal, rules in groupby(RULES, lambda rule: rule.signal)}
 
 
 def _spectra(units: xarray.Dataset) -> str:

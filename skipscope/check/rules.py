@@ -14,17 +14,34 @@ from dataclasses import dataclass
 DEVIATIONS = 2.0  # standard errors of a signal from a threshold that it is near to
 
 
+# What each signal answers.
+QUESTIONS = {
+    "growth": "how much larger is the last state than the first?",
+    "rank": "in how many directions do samples differ at the last layer, over those at the first?",
+    "gradient_growth": "how much larger do gradients come back?",
+    "gradient_rank": "in how many directions do gradients come back, over those that were sent?",
+    "loss": "how large is the loss before training, over that of a guess?",
+}
+LOGARITHMS = ("growth", "gradient_growth")  # shown as ten to their power
+
+
 @dataclass(frozen=True)
 class Rule:
-    """Broken where the signal is above (or below) the threshold. factor: shown as ten to its power."""
+    """Broken where the signal is above (or below) the threshold."""
 
     name: str
     signal: str
     above: bool
     threshold: float
-    factor: bool
-    question: str  # that it answers
     found: str  # when it is broken, with {value} and {threshold}
+
+    @property
+    def question(self) -> str:
+        return QUESTIONS[self.signal]
+
+    @property
+    def limit(self) -> str:
+        return f"{'at most' if self.above else 'at least'} {self.shown(self.threshold)}"
 
     def broken(self, signals: Mapping[str, float]) -> bool:
         """A signal that cannot be measured breaks nothing."""
@@ -38,7 +55,7 @@ class Rule:
         return abs(value - self.threshold) <= DEVIATIONS * error
 
     def shown(self, value: float) -> str:
-        return "-" if math.isnan(value) else f"{10**value if self.factor else value:.3g}"
+        return "-" if math.isnan(value) else f"{10**value if self.signal in LOGARITHMS else value:.3g}"
 
     def sentence(self, value: float) -> str:
         return self.found.format(value=self.shown(value), threshold=self.shown(self.threshold))
@@ -50,8 +67,6 @@ RULES = (
         "growth",
         True,
         2.0,
-        True,
-        "how much larger is the last state than the first?",
         "The states grow: the last is {value} times as large as the first (threshold {threshold}). The first steps "
         "throw the weights out of range.",
     ),
@@ -60,8 +75,6 @@ RULES = (
         "growth",
         False,
         -2.0,
-        True,
-        "how much larger is the last state than the first?",
         "The states vanish: the last is {value} times as large as the first (threshold {threshold}).",
     ),
     Rule(
@@ -69,8 +82,6 @@ RULES = (
         "rank",
         False,
         0.19,
-        False,
-        "in how many directions do samples differ at the last layer, over those at the first?",
         "Information does not survive: samples differ at the last layer in {value} times as many directions as at the "
         "first (effective rank; threshold {threshold}).",
     ),
@@ -79,8 +90,6 @@ RULES = (
         "gradient_growth",
         True,
         4.2,
-        True,
-        "how much larger do gradients come back?",
         "Gradients explode: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
     ),
     Rule(
@@ -88,8 +97,6 @@ RULES = (
         "gradient_growth",
         False,
         -3.4,
-        True,
-        "how much larger do gradients come back?",
         "Gradients vanish: at the first layer they are {value} times as large as at the last (threshold {threshold}).",
     ),
     Rule(
@@ -97,8 +104,6 @@ RULES = (
         "gradient_rank",
         False,
         0.27,
-        False,
-        "in how many directions do gradients come back, over those that were sent?",
         "Gradients that come back point the same way: their effective rank is {value} times what was sent (threshold "
         "{threshold}). The Jacobian from the first to the last layer is badly conditioned.",
     ),
@@ -107,8 +112,6 @@ RULES = (
         "loss",
         True,
         100.0,
-        False,
-        "how large is the loss before training, over that of a guess?",
         "The loss starts at {value} times that of a guess (threshold {threshold}).",
     ),
 )

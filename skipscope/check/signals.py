@@ -21,7 +21,13 @@ gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBE
 loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
                   C classes: a float tensor (B, C)
 
-errors: standard errors of these over the samples (margins.py). With B below the number of samples that the thresholds
+errors: standard errors of these over the samples, by leaving samples out in turn. The jackknife (Quenouille 1956, Tukey
+1958): with t_j a statistic of all samples but those of group j, of g groups, its variance is about (g - 1) / g times
+the sum of (t_j - mean of t)^2. The functionals whose gradients are followed back are drawn for every sample, so that
+their own scatter is part of it. With few samples the error is itself rough; what the weights would be with another seed
+is no part of it.
+
+With B below the number of samples that the thresholds
 know, C, a state differs in fewer directions than it has: r_0 would grow at most to r_0 (C - 1) / (B - 1), and r_L not
 fall, so that `rank` would be at least r_L / min(r_0 (C - 1) / (B - 1), n_L): `rank_at_least`.
 
@@ -31,23 +37,26 @@ Numbers below the smallest of float32 count as that, so that logarithms are fini
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from skipscope.check.margins import CALIBRATED, End, errors, groups_of
 from skipscope.check.states import Pass, State, floats, training_pass
 from skipscope.errors import InputError
-from skipscope.measure.states import effective_rank
+from skipscope.measure.profile import effective_rank
 from skipscope.numerics import normal, random_numbers
 
 if TYPE_CHECKING:
     import xarray
 
 PROBES = 8
+GROUPS = 32
+CALIBRATED = 32  # samples with which the thresholds were found: the rank of states grows with their number
 SMALLEST = 1.4e-45  # of float32
 CONTRAST_OF_EQUAL_SAMPLES = 1e-20  # the share of the energy that rounding leaves between them
 
@@ -94,7 +103,7 @@ def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
         values[: back.first] = [math.nan] * back.first
     return Measured(
         {**_signals(first, last, back.moved), "loss": loss},
-        {} if back.ends is None else errors(*back.ends, losses),
+        {} if back.ends is None else _errors(*back.ends, losses),
         _rank_kept(first, last, 1.0 if first is last else max(1.0, (CALIBRATED - 1) / (run.batch - 1))),
         _dataset(run, profiles, seed),
         by_layer,
@@ -119,7 +128,7 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
     energy = float(rows.square().sum())
     found["contrast"] = float((rows - rows.mean(0)).square().sum()) / energy if energy else 0.0
     found["distance"] = float(_to_the_next(rows).square().sum(1).mean().sqrt())
-    ranks = [_rank(group - group.mean(0)) for group in groups_of(rows)]
+    ranks = [_rank(group - group.mean(0)) for group in _groups_of(rows)]
     found["rank"] = sum(ranks) / len(ranks)
     return found
 
@@ -134,7 +143,7 @@ class _Back:
 
     first: int
     moved: float
-    ends: tuple[End, End] | None
+    ends: tuple[_End, _End] | None
     not_finite: int | None
 
 
@@ -160,7 +169,7 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> _Bac
         index for index, each in enumerate(squares) if index >= run.first and not all(map(math.isfinite, each))
     ]
     first, last = min(ends), max(ends)
-    found_at: dict[int, End] = {}
+    found_at: dict[int, _End] = {}
     moved = math.nan
     for index, gradients in ends.items():
         state = run.states[index]
@@ -168,7 +177,7 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> _Bac
             continue
         states = state.by_sample(state.tensor, run.batch)
         rows = torch.stack([state.by_sample(gradient, run.batch) for gradient in gradients], 1)  # B, PROBES, n
-        found_at[index] = End.of(states, rows)
+        found_at[index] = _End.of(states, rows)
         profiles[index]["gradient_rank"] = float(found_at[index].gradient_ranks.mean())
         if index == first:
             along = (rows * _to_the_next(states)[:, None]).sum(2)  # B, PROBES
@@ -245,3 +254,89 @@ def _dataset(run: Pass, profiles: list[dict[str, float]], seed: int) -> xarray.D
             "seed": seed,
         },
     )
+
+
+# -- standard errors
+
+
+@dataclass(frozen=True)
+class _End:
+    """What the first or the last state has of every sample, and the gradients of all functionals there.
+
+    entries: of a sample. energies, gradient_squares, gradient_ranks: (B,). grams: of every group of samples whose rank
+    is taken, products of the centred rows.
+    """
+
+    entries: int
+    energies: Tensor
+    grams: list[Tensor]
+    gradient_squares: Tensor
+    gradient_ranks: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, gradients: Tensor) -> _End:
+        """rows: (B, n). gradients: (B, functionals, n)."""
+        centred = [group - group.mean(0) for group in _groups_of(rows)]
+        squares = gradients.square().sum((1, 2))
+        ranks = torch.tensor([_rank(each) for each in gradients], dtype=torch.float64, device="cpu")
+        return cls(rows.shape[1], rows.square().sum(1).cpu(), [(g @ g.mT).cpu() for g in centred], squares.cpu(), ranks)
+
+
+def _groups_of(rows: Tensor) -> list[Tensor]:
+    """As many samples in a group as the thresholds know, so that more of them make a rank steadier, not larger."""
+    return [group for group in rows.split(CALIBRATED) if len(group) == min(len(rows), CALIBRATED)]
+
+
+def _errors(first: _End, last: _End, losses: Tensor | None) -> dict[str, float]:
+    """Standard errors of the signals that rules look at; losses: (B,)."""
+    batch = len(first.energies)
+
+    def growth(kept: Tensor) -> float:
+        return _log_ratio_of_sums(last.energies[kept], first.energies[kept]) / 2
+
+    def gradient_growth(kept: Tensor) -> float:
+        return _log_ratio_of_sums(first.gradient_squares[kept], last.gradient_squares[kept]) / 2
+
+    def gradient_rank(kept: Tensor) -> float:
+        return float(first.gradient_ranks[kept].mean()) / min(float(last.gradient_ranks[kept].mean()), first.entries)
+
+    def loss(kept: Tensor) -> float:
+        return math.nan if losses is None else float(losses[kept].mean())
+
+    of_groups = [
+        _jackknife(partial(_rank_of_grams_kept, before, after, last.entries), len(before))
+        for before, after in zip(first.grams, last.grams, strict=True)
+    ]
+    return {
+        "growth": _jackknife(growth, batch),
+        "rank": math.sqrt(sum(error**2 for error in of_groups)) / len(of_groups),
+        "gradient_growth": _jackknife(gradient_growth, batch),
+        "gradient_rank": _jackknife(gradient_rank, batch),
+        "loss": _jackknife(loss, batch),
+    }
+
+
+def _jackknife(statistic: Callable[[Tensor], float], batch: int) -> float:
+    """statistic: of the samples whose numbers it is given."""
+    groups = min(batch, GROUPS)
+    number = torch.arange(batch, device="cpu")
+    values = torch.tensor([statistic(number[number % groups != group]) for group in range(groups)], dtype=torch.float64)
+    return math.sqrt((groups - 1) / groups * float((values - values.mean()).square().sum()))
+
+
+def _rank_of_grams_kept(first: Tensor, last: Tensor, entries: int, kept: Tensor) -> float:
+    """first, last: Gram matrices."""
+    before = _rank_of_gram(first[kept][:, kept])
+    return _rank_of_gram(last[kept][:, kept]) / min(before, entries) if before else 0.0
+
+
+def _rank_of_gram(gram: Tensor) -> float:
+    """Effective rank of the rows behind a Gram matrix, centred once more: some of them were left out."""
+    centred = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
+    squares = torch.linalg.eigvalsh(centred).clamp_min(0)
+    return float(torch.exp(torch.special.entr(squares / squares.sum()).sum())) if float(squares.sum()) > 0 else 0.0
+
+
+def _log_ratio_of_sums(above: Tensor, below: Tensor) -> float:
+    smallest = torch.finfo(torch.float64).tiny
+    return math.log10(max(float(above.sum()), smallest)) - math.log10(max(float(below.sum()), smallest))

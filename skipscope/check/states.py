@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, first_line
 from skipscope.linear.memory import out_of_memory
-from skipscope.measure.layers import OUTPUT, modules_with_weights
+from skipscope.measure.layers import OUTPUT, float_tensors, modules_with_weights
 from skipscope.module_hooks import Call, following
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
@@ -94,7 +93,9 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
-    with undisturbed(model), torch.enable_grad(), _recorded(model, inputs.batch) as record:
+    record = _Record(inputs.batch)
+    layers = {"" if module is model else name: module for name, module in modules_with_weights(model).items()}
+    with undisturbed(model), torch.enable_grad(), following(layers, entered=record.enter, left=record.leave):
         for module in model.modules():
             if isinstance(module, _BatchNorm):
                 module.training = True
@@ -117,7 +118,7 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
 
 def floats(tree: Any) -> list[Tensor]:
     """The float tensors that depend on something."""
-    return [t for t in pytree.tree_leaves(tree) if isinstance(t, Tensor) and t.is_floating_point() and t.requires_grad]
+    return [tensor for tensor in float_tensors(tree) if tensor.requires_grad]
 
 
 def _output(model: nn.Module, values: tuple[dict[str, Tensor], ...], inputs: Inputs) -> Any:
@@ -214,14 +215,6 @@ class _Means(TorchFunctionMode):
             if of is not None and of.numel() > found.numel():
                 self.record.averaged = (of, found)
         return found
-
-
-@contextmanager
-def _recorded(model: nn.Module, batch: int) -> Iterator[_Record]:
-    record = _Record(batch)
-    layers = {"" if module is model else name: module for name, module in modules_with_weights(model).items()}
-    with following(layers, entered=record.enter, left=record.leave):
-        yield record
 
 
 def _with_ends(record: _Record, entering: list[Tensor], leaving: list[Tensor]) -> list[State]:

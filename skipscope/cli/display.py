@@ -5,7 +5,16 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+)
 from rich.text import Text
 
 
@@ -22,11 +31,6 @@ class TimeLeft(ProgressColumn):
         return Text(f"{_clock(max(left, 0.0))} left", style="progress.remaining")
 
 
-class Share(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.total is None else f"{task.percentage:3.0f}%", style="progress.percentage")
-
-
 class Bar(BarColumn):
     """Nothing for work that cannot be counted: its spinner is enough."""
 
@@ -38,7 +42,13 @@ class Display:
     """What is being done now; what is done vanishes."""
 
     def __init__(self) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), Bar(), Share(), TimeLeft())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            Bar(),
+            TaskProgressColumn(),
+            TimeLeft(),
+        )
         self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
         self._tasks: dict[str, TaskID] = {}
         self._bars.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -111,9 +112,6 @@ def _inputs(chosen: ModelOptions, own: str, normalise: str, text: str | None, sa
 
 def _new_folder(model: str) -> Path:
     """runs/inspect-NAME, with a number behind it where that is taken."""
-    name = folder_name(model)
-    candidate, number = Path("runs") / f"inspect-{name}", 1
-    while candidate.exists():
-        number += 1
-        candidate = candidate.with_name(f"inspect-{name}-{number}")
-    return candidate
+    name = f"inspect-{folder_name(model)}"
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(folder for folder in (Path("runs") / each for each in names) if not folder.exists())

@@ -174,10 +174,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters: dict[str, inspect.Parameter] = {}
     shared: dict[str, tuple[type, list[str]]] = {}  # by the parameter of the function, its class and the options' names
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        own = {name: parameter}
-        if dataclasses.is_dataclass(parameter.annotation):
-            own = dict(inspect.signature(parameter.annotation, eval_str=True).parameters)
-            shared[name] = parameter.annotation, list(own)
+        own, kind = {name: parameter}, parameter.annotation
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            own = dict(inspect.signature(kind, eval_str=True).parameters)
+            shared[name] = kind, list(own)
         parameters |= own
 
     @functools.wraps(function)

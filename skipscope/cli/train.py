@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,29 @@ from skipscope.models.names import parse
 from skipscope.training.settings import PRECISIONS, SCHEDULES, Settings
 
 
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The settings of a training run: `skipscope.cli.talk.command` makes an option of each field."""
+
+    epochs: Annotated[int, typer.Option(min=1, help="How often every image is seen.")] = 15
+    batch: Annotated[int, typer.Option(min=2, help="Images a step.")] = 64
+    rate: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.1
+    momentum: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = 0.9
+    nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum.")] = False
+    weight_decay: Annotated[float, typer.Option(help="L2 penalty on the weights.")] = 5e-4
+    schedule: Annotated[str, typer.Option(help="cosine, step or constant.", autocompletion=one_of(*SCHEDULES))] = (
+        "cosine"
+    )
+    milestones: Annotated[str, typer.Option(metavar="E1,E2", help="Epochs at which the rate falls tenfold.")] = ""
+    warmup: Annotated[int, typer.Option(help="Epochs over which the rate rises from zero.")] = 0
+    augmentation: Annotated[
+        str, typer.Option(help="none, crop, crop-flip or paper-a.", autocompletion=one_of(*AUGMENTATIONS))
+    ] = "none"
+    precision: Annotated[
+        str, typer.Option(help="float32, bfloat16 or float16.", autocompletion=one_of(*PRECISIONS))
+    ] = "float32"
+
+
 @command
 def train(
     model: Annotated[
@@ -31,23 +55,8 @@ def train(
         str, typer.Option(metavar="NAME[:PATH]", help="The data set.", autocompletion=one_of(*NAMES))
     ] = "digits",
     normalise: Normalise = "default",
-    epochs: Annotated[int, typer.Option(min=1, help="How often every image is seen.")] = 15,
-    batch: Annotated[int, typer.Option(min=2, help="Images a step.")] = 64,
-    rate: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.1,
-    momentum: Annotated[float, typer.Option(help="Of stochastic gradient descent.")] = 0.9,
-    nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum.")] = False,
-    weight_decay: Annotated[float, typer.Option(help="L2 penalty on the weights.")] = 5e-4,
-    schedule: Annotated[
-        str, typer.Option(help="cosine, step or constant.", autocompletion=one_of(*SCHEDULES))
-    ] = "cosine",
-    milestones: Annotated[str, typer.Option(metavar="E1,E2", help="Epochs at which the rate falls tenfold.")] = "",
-    warmup: Annotated[int, typer.Option(help="Epochs over which the rate rises from zero.")] = 0,
-    augmentation: Annotated[
-        str, typer.Option(help="none, crop, crop-flip or paper-a.", autocompletion=one_of(*AUGMENTATIONS))
-    ] = "none",
-    precision: Annotated[
-        str, typer.Option(help="float32, bfloat16 or float16.", autocompletion=one_of(*PRECISIONS))
-    ] = "float32",
+    *,
+    chosen: TrainingOptions,
     device: Device = "cpu",
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="For the initial weights and the batches.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/train-NAME.")] = None,
@@ -58,8 +67,6 @@ def train(
 
     Example: skipscope train resnet20-digits --epochs 15 --out digits-net
     """
-    import dataclasses
-
     # Everything that can be wrong is found out before there is a folder, and most of it before torch is loaded.
     model = model.removeprefix("skipscope:")  # as other commands write it
     parse(model)
@@ -67,20 +74,7 @@ def train(
     require_data(data, normalise)
     if os.environ.get("RANK", "0") == "0":  # of several processes the first has the folder
         require_run_folder(out, "train", resume)
-    settings = Settings(
-        epochs=epochs,
-        batch=batch,
-        rate=rate,
-        momentum=momentum,
-        nesterov=nesterov,
-        weight_decay=weight_decay,
-        schedule=schedule,
-        milestones=_numbers(milestones),
-        warmup=warmup,
-        augmentation=augmentation,
-        precision=precision,
-        seed=seed,
-    )
+    settings = Settings(**vars(chosen) | {"milestones": _numbers(chosen.milestones), "seed": seed})
     with talk.loading():
         from skipscope.data import load
         from skipscope.numerics import usable_device
@@ -92,11 +86,11 @@ def train(
     say_where(device)
     with talk.step(f"reading {data}"):
         found = load(data, normalise=normalise)
-    if len(found.train) < batch:
-        raise InputError(f"--batch {batch}: {found.name} has {len(found.train)} training images; take fewer")
+    if len(found.train) < settings.batch:
+        raise InputError(f"--batch {settings.batch}: {found.name} has {len(found.train)} training images; take fewer")
     _require_room(model, device)
     network = Network(model, found, settings, seed, device)
-    parameters = {"model": model, "data": found.describe(), "settings": dataclasses.asdict(settings)}
+    parameters = {"model": model, "data": found.describe(), "settings": asdict(settings)}
     folder = out or Path("runs") / f"train-{folder_name(model)}"
     if launched()[0] > 0:
         help_training(network, folder)

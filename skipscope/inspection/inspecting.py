@@ -5,36 +5,30 @@ full spectra, from the smallest unit to the largest and then of whole stages; th
 whose full spectrum did not fit the time or the memory; the alignment of the branches, of all units or none; and the
 exact law on units with a full spectrum. Each of these has its share of the time and leaves what it does not need to the
 next. What was left out is listed with the reason.
+
+Costs are estimated from counts (products, operations) and from rates that are measured on this machine at the start. An
+estimate may be off by some factor and is compared with what the last piece of the same work took. So a budget is kept
+roughly.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+import skipscope.measure as measure
 from skipscope.data.perturbations import fgsm, uniform_like
 from skipscope.errors import InputError
-from skipscope.inspection.budget import Budget
 from skipscope.inspection.duration import seconds_in
 from skipscope.inspection.result import Result
-from skipscope.measure import (
-    alignment,
-    conditioning,
-    law,
-    leading,
-    profile,
-    spectra,
-    stability,
-    trajectories,
-    verification,
-)
-from skipscope.measure.layer_states import operations, state_shapes
+from skipscope.linear import Operator
+from skipscope.measure.layers import float_tensors, operations, state_shapes
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
 from skipscope.progress import Announce, Progress, announced
@@ -46,15 +40,14 @@ if TYPE_CHECKING:
     import xarray
 
 Keep = Callable[[str, "xarray.Dataset"], object]  # called with every dataset as soon as it is there
+Planned = tuple[float, Callable[[], "xarray.Dataset"]]  # an estimate in seconds, and how to do it
 LeftOut = Iterator[tuple[str, str]]  # what, and why
 
-CONDITIONS, SPECTRA, LEADING, ALIGNMENT = (
-    0.15,
-    0.6,
-    0.75,
-    0.9,
-)  # the share of the budget that may be used up when each of them is done
+# The share of the budget that may be used up when each of them is done.
+CONDITIONS, SPECTRA, LEADING, ALIGNMENT = 0.15, 0.6, 0.75, 0.9
 SMALL_CHANGE = 0.01  # of the norm of the input, where a perturbation has no size of its own
+TRIAL = 512  # size of the eigenproblem that is timed at the start
+VECTORS = 16  # of the block whose product is timed
 DRAWN = 32  # samples, at most, whose paths are projected on planes
 NOTICED = 0.2  # seconds: shorter pieces of work show nothing about speed
 LARGEST = 10  # singular values of a unit that is too large for all of them
@@ -102,16 +95,16 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce
     names = [unit.name for unit in linear]
     work = Work(trunk, linear, point, Budget(seconds, device_of(trunk, point)), keep, announce)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
-        "profile": lambda: profile(trunk, point, units=names, seed=seed),
-        "verification": lambda: verification(trunk, point, units=names),
-        "trajectories": lambda: trajectories(trunk, point, projections=point.batch <= DRAWN, seed=seed),
+        "profile": lambda: measure.profile(trunk, point, units=names, seed=seed),
+        "verification": lambda: measure.verification(trunk, point, units=names),
+        "trajectories": lambda: measure.trajectories(trunk, point, projections=point.batch <= DRAWN, seed=seed),
     }
-    if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(x)):
+    if float_tensors(x):
         cheap["stability"] = lambda: _stability(trunk, x, names, seed)
-    for done, (name, measure) in enumerate(cheap.items()):
+    for done, (name, make) in enumerate(cheap.items()):
         announce("profile, tests, condition numbers", done, len(cheap) + 1)
         if work.budget.left > 0:
-            keep(name, measure())
+            keep(name, make())
         else:
             yield name, f"the budget of {seconds:.0f} s was used up"
     announce("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
@@ -120,7 +113,11 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce
     announce("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
     units = sorted(linear, key=lambda unit: min(prod(unit.entry_shape), prod(unit.exit_shape)))
-    stages = [stage for stage in trunk.stages if len(stage.units) > 1 and not refused.keys() & _names(stage)]
+    stages = [
+        stage
+        for stage in trunk.stages
+        if len(stage.units) > 1 and not any(unit.name in refused for unit in stage.units)
+    ]
     yield from work.through("spectra", "all singular values", [*units, *stages], work.spectrum, SPECTRA)
     full = [unit for unit in units if unit.name in work.done["spectra"]]
     large = [unit for unit in units if unit not in full]
@@ -142,10 +139,6 @@ def without_derivative(trunk: Trunk, point: Point) -> dict[str, str]:
     return reasons
 
 
-def _names(stage: Stage) -> set[str]:
-    return {unit.name for unit in stage.units}
-
-
 def require_units(trunk: Trunk) -> None:
     if not trunk.units:
         why = f"; left out: {trunk.left_out[0]}" if trunk.left_out else ""
@@ -158,7 +151,6 @@ def require_units(trunk: Trunk) -> None:
 def _stability(trunk: Trunk, x: Any, units: Sequence[str], seed: int) -> xarray.Dataset:
     """Adversarial and random perturbations of a classifier's images, with its own answers as labels; random ones of one
     per cent of the input's norm where it is no classifier or no image can be flipped."""
-    main = x if isinstance(x, Tensor) else next(t for t in pytree.tree_leaves(x) if t.is_floating_point())
     if isinstance(x, Tensor) and x.dim() == 4:
         answers = trunk.at(x).output
         if isinstance(answers, Tensor) and answers.dim() == 2 and answers.shape[1] > 1:
@@ -166,10 +158,54 @@ def _stability(trunk: Trunk, x: Any, units: Sequence[str], seed: int) -> xarray.
             if len(found.kept):
                 kinds = {"adversarial": found.perturbation, "random": uniform_like(found.perturbation, seed)}
                 steps = [float(step) for step in found.eps]
-                measured = stability(trunk, found.images, perturbation=kinds, units=units)
+                measured = measure.stability(trunk, found.images, perturbation=kinds, units=units)
                 return measured.assign_attrs(step=steps, not_flipped=found.not_flipped)
-    change = {"random": uniform_like(SMALL_CHANGE * main, seed)}
-    return stability(trunk, x, perturbation=change, units=units)
+    change = {"random": uniform_like(SMALL_CHANGE * float_tensors(x)[0], seed)}
+    return measure.stability(trunk, x, perturbation=change, units=units)
+
+
+class Budget:
+    """Time that may be spent, and what things will cost."""
+
+    def __init__(self, seconds: float, device: torch.device) -> None:
+        self.seconds = seconds
+        self._start = time.monotonic()
+        self._rate = _operations_per_second(device)
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self._start)
+
+    def for_operations(self, operations: float) -> float:
+        """Estimated seconds of dense linear algebra."""
+        return operations / self._rate
+
+    def for_products(self, J: Operator, count: int) -> float:
+        """Estimated seconds of `count` products with a vector, for all samples at once."""
+        return _product_seconds(J) * count
+
+    def for_spectrum(self, J: Operator) -> float:
+        """Estimated seconds of all singular values of every sample."""
+        cost = plan(J)
+        return self.for_operations(cost.operations) + _product_seconds(J) * cost.products / J.shape[0]
+
+
+def _operations_per_second(device: torch.device) -> float:
+    generator = torch.Generator("cpu").manual_seed(0)
+    matrix = torch.randn(TRIAL, TRIAL, dtype=torch.float64, generator=generator, device="cpu").to(device)
+    matrix = matrix + matrix.T
+    torch.linalg.eigvalsh(matrix)  # the first call loads libraries
+    start = time.perf_counter()
+    float(torch.linalg.eigvalsh(matrix)[0])  # waits for the device
+    return (4 / 3 + 1) * TRIAL**3 / (time.perf_counter() - start)
+
+
+def _product_seconds(J: Operator) -> float:
+    """Of one vector for all samples, in a block of several."""
+    vectors = torch.zeros(J.shape[0], J.shape[2], min(VECTORS, J.shape[2]), dtype=J.dtype, device=J.device)
+    start = time.perf_counter()
+    float(J.matmat(vectors).sum())
+    return (time.perf_counter() - start) / vectors.shape[2]
 
 
 class Work:
@@ -188,25 +224,23 @@ class Work:
         name: str,
         what: str,
         spans: Sequence[Span],
-        measure: Callable[[Span], tuple[float, Callable[[], xarray.Dataset]] | str],
+        plan_of: Callable[[Span], Planned | str],
         share: float,
     ) -> LeftOut:
-        """measure: of a span an estimate in seconds and how to do it, or why it cannot be done."""
+        """plan_of: of a span an estimate in seconds and how to do it, or why it cannot be done."""
         found: list[xarray.Dataset] = []
         self.done[name] = []
         slowness = 1.0  # how much longer the last piece took than it was estimated to
         try:
             for number, span in enumerate(spans):
                 self.announce(what, number, len(spans))
-                planned = measure(span)
+                planned = plan_of(span)
                 if isinstance(planned, str):
                     yield f"{what} of {span.name}", planned
                     continue
                 seconds, compute = planned
-                estimate = slowness * seconds
-                left = self.budget.left - (1 - share) * self.budget.seconds
-                if estimate > left:
-                    yield f"{what} of {span.name}", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
+                if too_long := self._too_long(slowness * seconds, share):
+                    yield f"{what} of {span.name}", too_long
                     continue
                 start = time.monotonic()
                 found.append(compute())
@@ -220,7 +254,7 @@ class Work:
             if found:
                 self.keep(name, joined(found, [span.name for span in (*self.trunk.units, *self.trunk.stages)]))
 
-    def spectrum(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]] | str:
+    def spectrum(self, span: Span) -> Planned | str:
         J = span.jacobian(self.point)
         cost = plan(J)
         if not cost.fits:
@@ -229,26 +263,28 @@ class Work:
             chosen: dict[str, Any] = {"units": [], "stages": [span.index]}
         else:
             chosen = {"units": [span.name], "stages": False}
-        return self.budget.for_spectrum(J), lambda: spectra(self.trunk, self.point, **chosen)
+        return self.budget.for_spectrum(J), lambda: measure.spectra(self.trunk, self.point, **chosen)
 
-    def leading(self, span: Span, seed: int) -> tuple[float, Callable[[], xarray.Dataset]]:
-        J = span.jacobian(self.point)
-        return (
-            self.budget.for_products(J, LEADING_PRODUCTS),
-            lambda: leading(self.trunk, self.point, units=[span.name], k=LARGEST, seed=seed),
-        )
+    def leading(self, span: Span, seed: int) -> Planned:
+        estimate = self.budget.for_products(span.jacobian(self.point), LEADING_PRODUCTS)
+        return estimate, lambda: measure.leading(self.trunk, self.point, units=[span.name], k=LARGEST, seed=seed)
 
     def alignment(self, seed: int) -> LeftOut:
         """Of all units together: their Jacobians are compared with one another."""
         self.announce("alignment", 0, 1)
         estimate = sum(self._aligned(unit) for unit in self.linear)
-        left = self.budget.left - (1 - ALIGNMENT) * self.budget.seconds
-        if estimate > left:
-            yield "alignment", f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left"
+        if too_long := self._too_long(estimate, ALIGNMENT):
+            yield "alignment", too_long
         else:
             names = [unit.name for unit in self.linear]
-            self.keep("alignment", alignment(self.trunk, self.point, k=LARGEST, units=names, chance=DRAWS, seed=seed))
+            found = measure.alignment(self.trunk, self.point, k=LARGEST, units=names, chance=DRAWS, seed=seed)
+            self.keep("alignment", found)
         self.announce("alignment", 1, 1)
+
+    def _too_long(self, estimate: float, share: float) -> str:
+        """The reason, where the estimate is above what is left when `share` of the budget may be used up."""
+        left = self.budget.left - (1 - share) * self.budget.seconds
+        return f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left" if estimate > left else ""
 
     def _aligned(self, unit: Unit) -> float:
         """Estimated seconds: the leading vectors of a unit, and products with those of all others."""
@@ -257,12 +293,9 @@ class Work:
         vectors = ALIGNED * self.budget.for_spectrum(J) if small else self.budget.for_products(J, LEADING_PRODUCTS)
         return vectors + self.budget.for_products(J, LARGEST * (2 * len(self.linear) + DRAWS))
 
-    def law(self, span: Span) -> tuple[float, Callable[[], xarray.Dataset]]:
-        J = span.jacobian(self.point)
-        return (
-            LAW_FACTOR * self.budget.for_spectrum(J),
-            lambda: law(self.trunk, self.point, units=[span.name], route="gram"),
-        )
+    def law(self, span: Span) -> Planned:
+        estimate = LAW_FACTOR * self.budget.for_spectrum(span.jacobian(self.point))
+        return estimate, lambda: measure.law(self.trunk, self.point, units=[span.name], route="gram")
 
 
 def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep) -> LeftOut:
@@ -279,15 +312,9 @@ def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep) -> LeftOut:
                 yield f"condition number of {name}", f"about {seconds:.0f} s, more than its share of the time"
             else:
                 chosen[kind].append(name)
+    measured = partial(measure.conditioning, model, inputs, batch_axis=inputs.axis)
     found = [
-        conditioning(
-            model,
-            inputs,
-            layers=names,
-            weights=kind == "weights",
-            states=kind == "states",
-            batch_axis=inputs.axis,
-        )
+        measured(layers=names, weights=kind == "weights", states=kind == "states")
         for kind, names in chosen.items()
         if names
     ]

@@ -47,6 +47,7 @@ from skipscope.measure.coupling import WAYS, Member, Options, frame, pairs, repe
 from skipscope.measure.selection import (
     Samples,
     Units,
+    attributes,
     chosen_units,
     filled,
     labels,
@@ -147,23 +148,22 @@ def alignment(
         "arithmetic": ("unit", arithmetic),
         "sample": indices,
     }
-    attributes = {
-        "measure": "alignment",
-        "mode": "eval",
-        "k": k,
-        "classes": options.classes,
-        "of": of,
-        "tail": int(tail),
-        "tokens": "" if tokens is None else str(tokens),
-        "draws": chance,
-        "large_from": LARGE_SHARE,
-        "near": REPEATED_WITHIN,
-        "seed": seed,
-        "dtype": _name(point.entry(chosen[0]).dtype),
-        "computed_in": ", ".join(sorted(set(arithmetic))),
-        "notes": "; ".join(trunk.notes),
-    }
-    return xarray.Dataset(data | _reasons(members, data["k_used"][1]), coordinates, attributes)
+    about = attributes(
+        "alignment",
+        trunk,
+        k=k,
+        classes=options.classes,
+        of=of,
+        tail=int(tail),
+        tokens="" if tokens is None else str(tokens),
+        draws=chance,
+        large_from=LARGE_SHARE,
+        near=REPEATED_WITHIN,
+        seed=seed,
+        dtype=_name(point.entry(chosen[0]).dtype),
+        computed_in=", ".join(sorted(set(arithmetic))),
+    )
+    return xarray.Dataset(data | _reasons(members, data["k_used"][1]), coordinates, about)
 
 
 def _check(options: Options, of: str) -> None:

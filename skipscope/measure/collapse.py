@@ -48,7 +48,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, TraceError
 from skipscope.linear.memory import free_bytes
-from skipscope.measure.features import Batches, Features, checked_classifier, checked_layers, found_classifier, placed
+from skipscope.measure.features import Batches, Features, check_classifier, checked_layers, found_classifier, placed
 from skipscope.measure.selection import refuse_batch_statistics
 from skipscope.renamed import renamed_parameters
 from skipscope.trace import Trunk, trace
@@ -94,14 +94,14 @@ def collapse(
     measured, counts = _class_means(features, batches)
     differ, right = _spreads(features, batches, measured, counts)
     rows = [layer.numbers() for layer in measured]
-    total, last = int(counts.sum()), measured[-1]
+    total, last, weight = int(counts.sum()), measured[-1], features.weight.double()
     notes += [layer.about for layer in measured if layer.about]
     if alone := (counts == 1).nonzero().flatten().tolist():
         notes.append(f"classes with one sample, which has no spread: {_listed(alone)}")
     return xarray.Dataset(
         {name: (("layer",), numpy.array([row[name] for row in rows])) for name in rows[0]}
         | {
-            "nc3": _self_duality(features.weight.double(), last.centred),
+            "nc3": float((weight / weight.norm() - last.centred / last.centred.norm()).square().sum()),
             "nc4": differ / total,
             "accuracy": right / total,
             "samples": (("label",), counts.cpu().numpy()),
@@ -195,7 +195,7 @@ def _features(
     if classifier is None:
         classifier = found_classifier(model, x, int(labels.max()) + 1)
     else:
-        checked_classifier(model, classifier)
+        check_classifier(model, classifier)
     if layers is not None:
         return Features(model, classifier, checked_layers(model, layers)), never_seen(model)
     trunk, notes = _trunk(model, x)
@@ -204,18 +204,15 @@ def _features(
 
 def _trunk(model: nn.Module, x: Any) -> tuple[Trunk | None, list[str]]:
     """None where there is none, and why."""
+    first = pytree.tree_map_only(Tensor, lambda t: t[:TRACED], x)
     try:
-        trunk = trace(model, placed(model, _first(x)))
+        trunk = trace(model, placed(model, first))
     except TraceError as error:
         why = f"the model was not traced ({error})"
         return None, [*never_seen(model), f"only the features before the classifier: {why}"]
     if not trunk.units:
         return None, [*trunk.notes, "only the features before the classifier: the model has no residual units"]
     return trunk, list(trunk.notes)
-
-
-def _first(x: Any) -> Any:
-    return pytree.tree_map_only(Tensor, lambda t: t[:TRACED], x)
 
 
 # -- first pass
@@ -314,10 +311,6 @@ def _spreads(features: Features, batches: Batches, layers: Sequence[ClassMeans],
             "of batches"
         )
     return differ, right
-
-
-def _self_duality(weight: Tensor, centred: Tensor) -> float:
-    return float((weight / weight.norm() - centred / centred.norm()).square().sum())
 
 
 def _listed(classes: Sequence[int]) -> str:

@@ -29,7 +29,7 @@ and are kept only for gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +40,7 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.measure.gradient_ranks import GradientRanks
-from skipscope.measure.layer_states import Passed, Row, State
-from skipscope.measure.layers import Chosen, acting_weights, main_tensor, modules_with_weights
+from skipscope.measure.layers import Chosen, Passed, acting_weights, main_tensor, modules_with_weights
 from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision
@@ -124,12 +123,26 @@ def conditioning(
     modes = max([MODES, *(len(condition.shape) for condition in conditions)])
     if measured:
         reduced = [[condition.reduced(reduce) for reduce in REDUCTIONS] for condition in measured.values()]
-        data |= _columns("weight", "weight", reduced) | _by_mode("weight", "weight", list(measured.values()), modes)
-        coordinates |= _weight_labels(model, measured)
+        data |= _columns("weight", "weight", list(measured.values()), reduced, modes)
+        modules = dict(model.named_modules(remove_duplicate=False))
+        coordinates |= {
+            "weight": list(measured),
+            "weight_shape": ("weight", [_text(condition.shape) for condition in measured.values()]),
+            "weight_kind": ("weight", [type(modules[name.rpartition(".")[0]]).__name__ for name in measured]),
+        }
     if rows:
-        coordinates |= _layer_labels(rows)
+        coordinates |= {
+            "layer": [row.name for row in rows],
+            "layer_shape": ("layer", [_text(row.shape) for row in rows]),
+            "layer_kind": ("layer", [row.kind for row in rows]),
+            "sample_axis": ("layer", [row.sample_axis for row in rows]),
+        }
     if rows and states:
-        data |= _state_columns([row.state for row in rows if row.state is not None], modes)
+        found_states = [row.state for row in rows if row.state is not None]
+        reduced = [state.reduced() for state in found_states]
+        data |= _columns("state", "layer", [state.condition for state in found_states], reduced, modes)
+        data["state_zero_units"] = "layer", numpy.array([state.zero_units for state in found_states])
+        data["state_limited"] = "layer", numpy.array([state.limited for state in found_states])
     if rows and gradients:
         data |= _gradient_columns([row.ranks for row in rows])
     coordinates |= {"mode": list(range(modes))} if conditions else {}
@@ -176,37 +189,12 @@ def _loss(output: Any, targets: Any, loss: Loss | None) -> Tensor:
 # -- the variables of the dataset
 
 
-def _weight_labels(model: nn.Module, measured: Mapping[str, Condition]) -> dict[str, Any]:
-    modules = dict(model.named_modules(remove_duplicate=False))
-    return {
-        "weight": list(measured),
-        "weight_shape": ("weight", [_text(condition.shape) for condition in measured.values()]),
-        "weight_kind": ("weight", [type(modules[name.rpartition(".")[0]]).__name__ for name in measured]),
-    }
-
-
-def _layer_labels(rows: Sequence[Row]) -> dict[str, Any]:
-    return {
-        "layer": [row.name for row in rows],
-        "layer_shape": ("layer", [_text(row.shape) for row in rows]),
-        "layer_kind": ("layer", [row.kind for row in rows]),
-        "sample_axis": ("layer", [row.sample_axis for row in rows]),
-    }
-
-
-def _columns(name: str, dimension: str, rows: Sequence[Sequence[Condition]]) -> dict[str, Any]:
-    dims = (dimension, "reduction")
-    ranks = [[math.nan if one.rank is None else one.rank for one in row] for row in rows]
-    return {
-        f"{name}_condition": (dims, numpy.array([[one.value for one in row] for row in rows])),
-        f"{name}_status": (dims, numpy.array([[one.status for one in row] for row in rows], dtype=object)),
-        f"{name}_rank": (dims, numpy.array(ranks, dtype=float)),
-        f"{name}_full_rank": (dims, numpy.array([[one.full_rank for one in row] for row in rows])),
-    }
-
-
-def _by_mode(name: str, dimension: str, found: Sequence[Condition], modes: int) -> dict[str, Any]:
-    """NaN and no status for modes that there are not or that are left out; a matrix has two, which agree."""
+def _columns(
+    name: str, dimension: str, found: Sequence[Condition], reduced: Sequence[Sequence[Condition]], modes: int
+) -> dict[str, Any]:
+    """reduced: by REDUCTIONS. NaN and no status for modes that there are not or that are left out; a matrix has two,
+    which agree."""
+    ranks = [[math.nan if one.rank is None else one.rank for one in row] for row in reduced]
     values, slices = (numpy.full((len(found), modes), numpy.nan) for _ in range(2))
     statuses = numpy.full((len(found), modes), "", dtype=object)
     for row, condition in enumerate(found):
@@ -214,20 +202,16 @@ def _by_mode(name: str, dimension: str, found: Sequence[Condition], modes: int) 
             places = [0, 1] if len(condition.shape) == 2 else [mode.mode]
             values[row, places], statuses[row, places] = mode.value, mode.status
         slices[row, : len(condition.shape)] = condition.zero_slices
-    dims = (dimension, "mode")
+    dims, by_mode = (dimension, "reduction"), (dimension, "mode")
     return {
-        f"{name}_mode_condition": (dims, values),
-        f"{name}_mode_status": (dims, statuses),
-        f"{name}_zero_slices": (dims, slices),
+        f"{name}_condition": (dims, numpy.array([[one.value for one in row] for row in reduced])),
+        f"{name}_status": (dims, numpy.array([[one.status for one in row] for row in reduced], dtype=object)),
+        f"{name}_rank": (dims, numpy.array(ranks, dtype=float)),
+        f"{name}_full_rank": (dims, numpy.array([[one.full_rank for one in row] for row in reduced])),
+        f"{name}_mode_condition": (by_mode, values),
+        f"{name}_mode_status": (by_mode, statuses),
+        f"{name}_zero_slices": (by_mode, slices),
     }
-
-
-def _state_columns(states: Sequence[State], modes: int) -> dict[str, Any]:
-    data = _columns("state", "layer", [state.reduced() for state in states])
-    data |= _by_mode("state", "layer", [state.condition for state in states], modes)
-    data["state_zero_units"] = "layer", numpy.array([state.zero_units for state in states])
-    data["state_limited"] = "layer", numpy.array([state.limited for state in states])
-    return data
 
 
 def _gradient_columns(ranks: Sequence[GradientRanks | None]) -> dict[str, Any]:

@@ -2,13 +2,11 @@
 
 With U_j, V_j the K leading left and right singular vectors of J_j and S_i the K leading singular values of J_i:
 
-grid        G = U_j^T J_i V_j, K x K
-coupling    m_K = | |G| - diag(S_i) |_F / |S_i|, entries of G in absolute value (residual alignment); signed: without
-            the absolute value. 0 where J_i has the same leading triplets as J_j.
+coupling    m_K = | |G| - diag(S_i) |_F / |S_i| of the grid G = U_j^T J_i V_j, K x K, as `alignment` has it
 chance      the mean of m_K with random orthonormal vectors in the place of U_j and V_j. As J_i with random rotations on
             both sides has the same law, this is the level of Jacobians that share their spectra and nothing else.
-cosines     of the principal angles between the spans of two sets of vectors: the singular values of U_i^T U_j, which
-            do not depend on the choice of vectors where singular values are equal
+cosines     of principal angles: the singular values of U_i^T U_j, which do not depend on the choice of vectors where
+            singular values are equal
 
 `pairs` needs products and no decompositions: for one unit i, J_i is applied in one block to the right vectors of all
 units j whose states fit, to their left vectors where that is a product too, and to random orthonormal vectors; from the

@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 
 from skipscope.constraints import Constrained, Expectation, at_least
 from skipscope.errors import InputError
-from skipscope.measure.trajectories import State, stages_of
+from skipscope.measure.layers import float_tensors, main_tensor
+from skipscope.measure.trajectories import stages_of
 from skipscope.module_hooks import Call, following
 from skipscope.trace import Trunk
 from skipscope.trace.inputs import Inputs
@@ -130,12 +131,13 @@ class Features:
         x = placed(self.model, x)
         found: dict[str, Tensor] = {}
         if self.trunk is not None:
-            for state, value in _states(self.trunk, x):
-                found[state.name] = value.flatten(1)
-        with _kept_outputs(self.model, self.layers) as outputs, _kept_calls(self.model, [self.classifier]) as calls:
+            point = self.trunk.at(x)
+            states = [state for stage in stages_of(self.trunk, point) for state in stage]
+            found = {state.name: state.at(point).flatten(1) for state in states}
+        with _kept_calls(self.model, [*self.layers, self.classifier]) as calls:
             inputs = _run(self.model, x)[0]
         for path in self.layers:
-            found[path] = _by_sample(path, outputs[path], inputs.batch)
+            found[path] = _by_sample(path, calls[path][-1][1] if calls[path] else None, inputs.batch)
         shapes = [tuple(entry.shape) for entry, _ in calls[self.classifier]]
         if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != inputs.batch:
             raise InputError(
@@ -166,17 +168,13 @@ def found_classifier(model: nn.Module, x: Any, classes: int) -> str:
     paths = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
     with _kept_calls(model, paths) as calls:
         inputs, output = _run(model, placed(model, x))
-    answers = [
-        leaf
-        for leaf in pytree.tree_leaves(output)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() == 2 and len(leaf) == inputs.batch
-    ]
+    answers = [leaf for leaf in float_tensors(output) if leaf.dim() == 2 and len(leaf) == inputs.batch]
     sized = [
         path
         for path, made in calls.items()
         if len(made) == 1 and any(made[0][1].shape == a.shape and a.shape[1] >= classes for a in answers)
     ]
-    same = [path for path in sized if any(_equal(calls[path][0][1], answer) for answer in answers)]
+    same = [path for path in sized if any(torch.equal(calls[path][0][1], answer) for answer in answers)]
     chosen = same or sized
     if len(chosen) == 1:
         return chosen[0]
@@ -187,13 +185,12 @@ def found_classifier(model: nn.Module, x: Any, classes: int) -> str:
     )
 
 
-def checked_classifier(model: nn.Module, path: str) -> str:
+def check_classifier(model: nn.Module, path: str) -> None:
     modules = dict(model.named_modules())
     linear = [name for name, module in modules.items() if isinstance(module, nn.Linear)]
     if path not in linear:
         got = type(modules[path]).__name__ if path in modules else "no such module"
         raise InputError(f"classifier={path!r}: expected an nn.Linear, one of {', '.join(linear) or 'none'}; got {got}")
-    return path
 
 
 def checked_layers(model: nn.Module, layers: Sequence[str]) -> tuple[str, ...]:
@@ -206,19 +203,12 @@ def checked_layers(model: nn.Module, layers: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(layers))
 
 
-def _states(trunk: Trunk, x: Any) -> Iterator[tuple[State, Tensor]]:
-    point = trunk.at(x)
-    for states in stages_of(trunk, point):
-        for state in states:
-            yield state, state.at(point)
-
-
 def _by_sample(path: str, output: Any, batch: int) -> Tensor:
-    tensors = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    if not tensors or tensors[0].dim() < 2 or len(tensors[0]) != batch:
-        got = tuple(tensors[0].shape) if tensors else "no float tensor"
+    main = main_tensor(output)
+    if main is None or main.dim() < 2 or len(main) != batch:
+        got = "no float tensor" if main is None else tuple(main.shape)
         raise InputError(f"layers: expected {path!r} to return a tensor with {batch} samples along axis 0, got {got}")
-    return tensors[0].flatten(1)
+    return main.flatten(1)
 
 
 def _run(model: nn.Module, x: Any) -> tuple[Inputs, Any]:
@@ -227,30 +217,15 @@ def _run(model: nn.Module, x: Any) -> tuple[Inputs, Any]:
         return inputs, model(*inputs.args, **inputs.kwargs)
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(torch.equal(a, b))
-
-
 @contextmanager
-def _kept_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
-    """Input and output of every call of linear layers."""
-    calls: dict[str, list[tuple[Tensor, Tensor]]] = {path: [] for path in paths}
-
-    def keep(call: Call, output: Tensor) -> None:
-        entry = next(iter((*call.args, *call.kwargs.values())))
-        calls[call.path].append((entry.detach().clone(), output.detach().clone()))  # later code may change either
-
-    with following({path: model.get_submodule(path) for path in paths}, left=keep):
-        yield calls
-
-
-@contextmanager
-def _kept_outputs(model: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The output of the last call of every module."""
-    outputs: dict[str, Any] = dict.fromkeys(paths)
+def _kept_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[tuple[Any, Any]]]]:
+    """Input and output of every call of some modules."""
+    calls: dict[str, list[tuple[Any, Any]]] = {path: [] for path in paths}
 
     def keep(call: Call, output: Any) -> None:
-        outputs[call.path] = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), output)
+        entry = next(iter((*call.args, *call.kwargs.values())), None)
+        copied = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), (entry, output))  # later code may change it
+        calls[call.path].append(copied)
 
-    with following({path: model.get_submodule(path) for path in paths}, left=keep):
-        yield outputs
+    with following({path: model.get_submodule(path) for path in calls}, left=keep):
+        yield calls

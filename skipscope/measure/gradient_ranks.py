@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from skipscope.spectrum import condition_number
-from skipscope.spectrum.decompositions import triangle
-from skipscope.spectrum.unfoldings import condition_of
+from skipscope.spectrum.assembly import triangle
+from skipscope.spectrum.condition import condition_of
 
 BLOCK = 2**23  # entries of the patches that are there at once
 

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.law import Law, law_or_reason
-from skipscope.measure.selection import Units, chosen_units, labels, point_of
+from skipscope.measure.selection import Units, attributes, chosen_units, labels, point_of
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Spectrum, singular_values
 from skipscope.spectrum.full import COUNTS_AS_ONE, Route
@@ -96,14 +96,7 @@ def law(
             "sample": list(range(point.batch)),
             "bound": list(BOUNDS),
         },
-        {
-            "measure": "law",
-            "mode": "eval",
-            "route": route,
-            "epsilon": epsilon,
-            "tolerance": close,
-            "notes": "; ".join(trunk.notes),
-        },
+        attributes("law", trunk, route=route, epsilon=epsilon, tolerance=close),
     )
 
 

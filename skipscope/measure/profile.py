@@ -24,11 +24,10 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear import Jacobian, Operator
-from skipscope.linear.derivative import attempt
-from skipscope.linear.layout import by_sample
-from skipscope.measure.selection import Units, chosen_units, exit_axis, labels, point_of
-from skipscope.measure.states import along_random_direction, direction, effective_rank, mean_square, norm, rms
-from skipscope.numerics import measuring, random_numbers
+from skipscope.linear.derivative import attempt, by_sample
+from skipscope.measure.layers import float_tensors
+from skipscope.measure.selection import Units, attributes, chosen_units, exit_axis, labels, point_of
+from skipscope.numerics import measuring, normal, random_numbers, signs
 from skipscope.trace import Point, Trunk, Unit
 
 if TYPE_CHECKING:
@@ -59,14 +58,15 @@ def profile(
     if isinstance(gradients, str):  # an operation somewhere has no derivative: the units that have one are measured
         gradient, gradients = f"not measured: {gradients}", [None] * len(trunk.units)
     rows = [_unit(unit, point, gradients[unit.index], probes, seed) for unit in chosen]
-    attributes = {
-        "gradient": gradient,
-        "probes": probes,
-        "seed": seed,
-        "replay_error": float("nan") if trunk.replay_error is None else trunk.replay_error,
-        "notes": "; ".join(trunk.notes),
-    }
-    return _dataset(rows, labels(chosen), attributes)
+    about = attributes(
+        "profile",
+        trunk,
+        gradient=gradient,
+        probes=probes,
+        seed=seed,
+        replay_error=float("nan") if trunk.replay_error is None else trunk.replay_error,
+    )
+    return _dataset(rows, labels(chosen), about)
 
 
 def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: int) -> dict[str, Tensor]:
@@ -118,7 +118,7 @@ def chain_profile(
         flat = by_sample(entry, 0)
         measured = _square_and_rank(Jacobian(block, entry, name=name), flat, probes, own)
         rows.append({"state_rms": rms(flat), "gradient_rms": rms(by_sample(gradient, 0)), **measured})
-    return _dataset(rows, {"unit": list(blocks)}, {"probes": probes, "seed": seed})
+    return _dataset(rows, {"unit": list(blocks)}, attributes("profile", probes=probes, seed=seed))
 
 
 def _square_and_rank(J: Operator, state: Tensor, probes: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -127,13 +127,65 @@ def _square_and_rank(J: Operator, state: Tensor, probes: int, generator: torch.G
 
 
 def _dataset(
-    rows: Sequence[Mapping[str, Tensor]], coordinates: Mapping[str, Any], attributes: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Tensor]], coordinates: Mapping[str, Any], about: Mapping[str, Any]
 ) -> xarray.Dataset:
     import xarray
 
     columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
-    return xarray.Dataset(
-        {key: (("unit", "sample")[: array.ndim], array) for key, array in columns.items()},
-        coords=coordinates,
-        attrs={"measure": "profile", "mode": "eval", **attributes},
-    )
+    data = {key: (("unit", "sample")[: array.ndim], array) for key, array in columns.items()}
+    return xarray.Dataset(data, coordinates, about)
+
+
+# -- numbers of states, and of operators from random probes
+
+
+def rms(state: Tensor) -> Tensor:
+    """|h| / sqrt(n) of every sample: (B, n) -> (B,)."""
+    return norm(state) / state.shape[1] ** 0.5
+
+
+def norm(state: Tensor) -> Tensor:
+    """|h| of every sample: (B, n) -> (B,). Squares of numbers near 1e-200 or 1e200 would be none."""
+    largest = _largest(state)
+    return largest[:, 0] * (state / largest).norm(dim=1)
+
+
+def direction(state: Tensor) -> Tensor:
+    """h / |h| of every sample: (B, n); NaN for a state of zeros."""
+    state = state / _largest(state)
+    return state / state.norm(dim=1, keepdim=True)
+
+
+def _largest(state: Tensor) -> Tensor:
+    """(B, 1): the largest entry in magnitude; 1 for a state of zeros."""
+    largest = state.abs().amax(1, keepdim=True)
+    return torch.where(largest > 0, largest, 1.0)
+
+
+def effective_rank(state: Tensor) -> Tensor:
+    """exp of the entropy of the squared singular values of (B, n), from the Gram matrix of the samples."""
+    state = state / _largest(state).amax()
+    squares = torch.linalg.eigvalsh(state @ state.mT).clamp_min(0)
+    shares = squares / squares.sum()
+    return torch.exp(torch.special.entr(shares).sum())
+
+
+def mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """|J|_F^2 / n and its standard error, per sample: E |J z|^2 = |J|_F^2 for signs z."""
+    batch, _, n = J.shape
+    vectors = signs((batch, n, probes), generator).to(J.dtype)
+    squares = J.matmat(vectors.to(J.device)).double().square().sum(1) / n  # B, probes
+    return squares.mean(1), squares.std(1) / probes**0.5
+
+
+def along_random_direction(batch: int, generator: torch.Generator) -> Callable[[Any], Tensor]:
+    """A scalar of a model's output: its product with a random direction of about unit length per sample."""
+
+    def scalar(output: Any) -> Tensor:
+        main = next((leaf for leaf in float_tensors(output) if leaf.requires_grad), None)
+        if main is None:
+            raise InputError("the model's output has no float tensor that depends on its states; pass loss=")
+        direction = normal(main.shape, generator).to(main)
+        return (main * direction).sum() / (main.numel() / batch) ** 0.5
+
+    return scalar

@@ -72,6 +72,12 @@ def labels(units: Sequence[Unit]) -> dict[str, Any]:
     }
 
 
+def attributes(measure: str, trunk: Trunk | None = None, **more: Any) -> dict[str, Any]:
+    """What every dataset of a measurement says of itself; notes: what a reader must know of the trunk."""
+    notes = {} if trunk is None else {"notes": "; ".join(trunk.notes)}
+    return {"measure": measure, "mode": "eval", **more, **notes}
+
+
 def exit_axis(unit: Unit, path: Unit | Path) -> int:
     """The axis of the samples in what leaves a unit, its branch or its skip."""
     return unit.batch_axis if path.exit_axis is None else path.exit_axis
@@ -89,8 +95,7 @@ class Jacobians(Mapping[str, Operator]):
         self._spans, self._point = {span.name: span for span in spans}, point
 
     def __getitem__(self, name: str) -> Operator:
-        operator: Operator = self._spans[name].jacobian(self._point)
-        return operator
+        return self._spans[name].jacobian(self._point)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._spans)

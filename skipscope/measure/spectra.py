@@ -43,6 +43,7 @@ from skipscope.measure.selection import (
     Jacobians,
     Samples,
     Units,
+    attributes,
     chosen_units,
     filled,
     labels,
@@ -136,7 +137,7 @@ def spectra_of(
         "entries": (("unit",), numpy.array([spectrum.shape[2] for spectrum in rows])),
         "exits": (("unit",), numpy.array([spectrum.shape[1] for spectrum in rows])),
     }
-    attributes = {
+    about = {
         "measure": "spectra",
         "route": route,
         "near_one": NEAR_ONE,
@@ -144,7 +145,7 @@ def spectra_of(
         "dtype": ", ".join(sorted(types)),
         "computed_in": "float64",
     }
-    return xarray.Dataset(data, {"unit": list(operators), "sample": list(range(rows[0].shape[0]))}, attributes)
+    return xarray.Dataset(data, {"unit": list(operators), "sample": list(range(rows[0].shape[0]))}, about)
 
 
 def joined(parts: Sequence[xarray.Dataset], order: Sequence[str]) -> xarray.Dataset:
@@ -189,15 +190,7 @@ def leading(
     return xarray.Dataset(
         data,
         {**labels(chosen), "sample": list(range(point.batch))},
-        {
-            "measure": "leading",
-            "mode": "eval",
-            "near_one": NEAR_ONE,
-            "probes": probes,
-            "steps": steps,
-            "seed": seed,
-            "notes": "; ".join(trunk.notes),
-        },
+        attributes("leading", trunk, near_one=NEAR_ONE, probes=probes, steps=steps, seed=seed),
     )
 
 

@@ -40,10 +40,11 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear import Operator
-from skipscope.linear.layout import by_sample
+from skipscope.linear.derivative import by_sample
 from skipscope.measure.selection import (
     Samples,
     Units,
+    attributes,
     chosen_units,
     exit_axis,
     filled,
@@ -53,7 +54,7 @@ from skipscope.measure.selection import (
 )
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import plan, svd
-from skipscope.spectrum.decompositions import thin_svd
+from skipscope.spectrum.assembly import thin_svd
 from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.inputs import Inputs
@@ -124,16 +125,15 @@ def stability(
     return xarray.Dataset(
         data,
         coordinates,
-        {
-            "measure": "stability",
-            "mode": "eval",
-            "dtype": str(point.entry(chosen[0]).dtype).removeprefix("torch."),
-            "computed_in": "float64",
-            "sizes": "rms = |d|/sqrt(n), relative = |d|/|x|, per_entry = |d|/n of the change d of a state x",
-            "growth": "across each unit, from its entry to its own exit; predicted by its Jacobian at the clean state",
-            "vectors": "" if not projected else "all" if k is None else f"the {k} leading ones",
-            "notes": "; ".join(trunk.notes),
-        },
+        attributes(
+            "stability",
+            trunk,
+            dtype=str(point.entry(chosen[0]).dtype).removeprefix("torch."),
+            computed_in="float64",
+            sizes="rms = |d|/sqrt(n), relative = |d|/|x|, per_entry = |d|/n of the change d of a state x",
+            growth="across each unit, from its entry to its own exit; predicted by its Jacobian at the clean state",
+            vectors="" if not projected else "all" if k is None else f"the {k} leading ones",
+        ),
     )
 
 
@@ -231,14 +231,9 @@ def _growth(units: Sequence[Unit], point: Point, clean: States, perturbed: Mappi
         moved = [_exit(unit, point, end.state) if unit.context else end.exit for end in ends]
         exit_ = torch.stack(moved) - start
         actual.append(exit_.norm(dim=2) / entry.norm(dim=2))
-        predicted.append(_pushed(_jacobian(unit, point), entry) / entry.norm(dim=2))
+        predicted.append(_pushed(unit.jacobian(point).double(), entry) / entry.norm(dim=2))
     dimensions = ("kind", "unit", "sample")
     return {"actual": (dimensions, _stacked(actual)), "predicted": (dimensions, _stacked(predicted))}
-
-
-def _jacobian(unit: Unit, point: Point) -> Operator:
-    operator: Operator = unit.jacobian(point).double()
-    return operator
 
 
 def _pushed(J: Operator, vectors: Tensor) -> Tensor:
@@ -254,7 +249,7 @@ def _projections(
 ) -> dict[str, Any]:
     rows = []
     for unit in units:
-        J, changes = _jacobian(unit, point), _differences(clean, perturbed, unit, "entry")
+        J, changes = unit.jacobian(point).double(), _differences(clean, perturbed, unit, "entry")
         directions = changes / changes.norm(dim=2, keepdim=True)  # kinds, B, n
         squares = _pushed(J, directions).square()  # kinds, B
         samples = range(J.shape[0])
@@ -265,9 +260,8 @@ def _projections(
     for name in rows[0][0]:
         indexed = name in ("projection", "singular_value", "converged")
         parts = [[filled(row[name], longest) if indexed else row[name] for row in unit_rows] for unit_rows in rows]
-        whole = torch.stack(
-            [torch.stack(some) for some in parts]
-        )  # project, sample, then kind and index where there are
+        # project, sample, then kind and index where there are
+        whole = torch.stack([torch.stack(some) for some in parts])
         of_kind = name not in ("singular_value", "converged")
         dimensions = (*(("kind",) if of_kind else ()), *place, *(("index",) if indexed else ()))
         found[name] = (dimensions, (whole.movedim(2, 0) if of_kind else whole).cpu().numpy())

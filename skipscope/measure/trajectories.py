@@ -39,6 +39,7 @@ from skipscope.errors import InputError
 from skipscope.measure.selection import (
     Samples,
     Units,
+    attributes,
     chosen_units,
     exit_axis,
     point_of,
@@ -114,9 +115,10 @@ def trajectories(
     for name in ("step_norm", "cosine"):
         columns = [numpy.array([row[name] for row in of_stage]).reshape(len(indices), -1) for of_stage in rows]
         data[name] = (("sample", "step"), numpy.concatenate(columns, 1))
+    shapes = [states[0].at(point).shape[1:] for states in stages]
     coordinates: dict[str, Any] = {
         "stage": list(range(1, len(stages) + 1)),
-        "shape": ("stage", [_shape_in_words(states[0], point, tokens) for states in stages]),
+        "shape": ("stage", [" x ".join(map(str, shape if tokens is None else shape[1:])) for shape in shapes]),
         "sample": indices,
         "state": [state.name for states in stages for state in states],
         "state_stage": ("state", [stage for stage, states in enumerate(stages, 1) for _ in states]),
@@ -134,16 +136,15 @@ def trajectories(
     return xarray.Dataset(
         data,
         coordinates,
-        {
-            "measure": "trajectories",
-            "mode": "eval",
-            "dtype": str(paths[0][0].dtype).removeprefix("torch."),
-            "computed_in": "float64",
-            "deviation": "of the steps themselves: squares divided by their number",
-            "tokens": "all" if tokens is None else tokens,
-            "seed": seed,
-            "notes": "; ".join(trunk.notes),
-        },
+        attributes(
+            "trajectories",
+            trunk,
+            dtype=str(paths[0][0].dtype).removeprefix("torch."),
+            computed_in="float64",
+            deviation="of the steps themselves: squares divided by their number",
+            tokens="all" if tokens is None else tokens,
+            seed=seed,
+        ),
     )
 
 
@@ -191,11 +192,6 @@ def _flat(state: State, point: Point, tokens: int | None) -> Tensor:
     if not -value.shape[1] <= tokens < value.shape[1]:
         raise InputError(f"tokens={tokens}: expected a position among the {value.shape[1]} of {state.name}")
     return value[:, tokens]
-
-
-def _shape_in_words(state: State, point: Point, tokens: int | None) -> str:
-    shape = state.at(point).shape[1:]
-    return " x ".join(map(str, shape if tokens is None else shape[1:]))
 
 
 def _check_finite(
@@ -271,7 +267,11 @@ def _planes(path: Sequence[Tensor], indices: list[int], seed: int) -> tuple[Tens
             parts.append(centred)
         else:
             gram += centred @ centred.mT
-    principal, share = _principal_by_gram(gram) if gram is not None else _principal(torch.cat(parts, 1))
+    if gram is None:
+        whole = torch.cat(parts, 1)
+        principal, share = _principal(whole.mT @ whole, whole)
+    else:
+        principal, share = _principal(gram, None)
     principal = principal * fixed_signs(principal[None])[0]
     return torch.stack([random, principal]).reshape(2, len(path), len(indices), 2), share
 
@@ -282,20 +282,14 @@ def _parts(path: Sequence[Tensor], indices: list[int]) -> Iterator[Tensor]:
         yield torch.cat([state[:, first : first + COLUMNS][indices] for state in path]).double()
 
 
-def _principal_by_gram(gram: Tensor) -> tuple[Tensor, float]:
-    """X X^T = U S^2 U^T: the components are U S."""
+def _principal(gram: Tensor, centred: Tensor | None) -> tuple[Tensor, float]:
+    """The first two components of X = U S V^T: U S, with X X^T = U S^2 U^T; or X V, with X^T X = V S^2 V^T.
+
+    gram: X X^T, or X^T X where X itself is given.
+    """
     squares, vectors = torch.linalg.eigh(gram)
     squares, vectors = squares.flip(0).clamp_min(0), vectors.flip(1)
-    return _two_columns(vectors * squares.sqrt()), float(squares[:2].sum() / squares.sum())
-
-
-def _principal(centred: Tensor) -> tuple[Tensor, float]:
-    """X^T X = V S^2 V^T: the components are X V."""
-    squares, vectors = torch.linalg.eigh(centred.mT @ centred)
-    squares, vectors = squares.flip(0).clamp_min(0), vectors.flip(1)
-    return _two_columns(centred @ vectors[:, :2]), float(squares[:2].sum() / squares.sum())
-
-
-def _two_columns(components: Tensor) -> Tensor:
-    """States of one number, and a single state, have one component."""
-    return torch.nn.functional.pad(components[:, :2], (0, max(0, 2 - components.shape[1])))
+    components = (vectors * squares.sqrt())[:, :2] if centred is None else centred @ vectors[:, :2]
+    # States of one number, and a single state, have one component.
+    components = torch.nn.functional.pad(components, (0, 2 - components.shape[1]))
+    return components, float(squares[:2].sum() / squares.sum())

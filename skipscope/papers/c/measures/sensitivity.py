@@ -26,10 +26,11 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.measure.gradient_ranks import factors, has_factors
-from skipscope.measure.layers import Layer, run, undisturbed_run
+from skipscope.measure.layers import run, undisturbed_run
+from skipscope.module_hooks import Call
 from skipscope.numerics import seed_of
-from skipscope.spectrum.decompositions import svdvals, thin_svd
-from skipscope.spectrum.unfoldings import condition_of
+from skipscope.spectrum.assembly import svdvals, thin_svd
+from skipscope.spectrum.condition import condition_of
 from skipscope.trace.export import in_full_precision
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import unwrapped
@@ -93,13 +94,13 @@ def layer_sensitivity(
     model, inputs, notes = in_full_precision(model, Inputs.of(model, x))
     inputs.check_device(model)
     entries: dict[str, Tensor] = {}
-    exits: dict[str, tuple[Layer, Tensor]] = {}
+    exits: dict[str, tuple[Call, Tensor]] = {}
 
-    def entered(called: Layer, state: Tensor | None) -> None:
+    def entered(called: Call, state: Tensor | None) -> None:
         if called.name == layer and state is not None:
             entries[layer] = state.detach().clone()
 
-    def left(called: Layer, output: Tensor) -> None:
+    def left(called: Call, output: Tensor) -> None:
         if called.name == layer:
             exits[layer] = (called, output.detach().clone())
 
