@@ -119,7 +119,7 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
     """The numbers of one state; `distance` is that between a sample and the next, an RMS."""
     found = {
         "rms": _rms(state.tensor),
-        "entries": state.entries / run.batch,
+        "entries": state.tensor.numel() / run.batch,
         **dict.fromkeys(("contrast", "distance", "rank", "gradient_rms", "gradient_rank"), math.nan),
     }
     if state.axis is None or not state.tensor.isfinite().all():

@@ -39,10 +39,6 @@ class State:
     tensor: Tensor
     axis: int | None
 
-    @property
-    def entries(self) -> int:
-        return self.tensor.numel()
-
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """(B, n) in float64 of a tensor of this state's shape, such as its gradient."""
         if self.axis is None:

@@ -31,6 +31,7 @@ from skipscope.linear import Operator
 from skipscope.measure.layers import float_tensors, operations, state_shapes
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
+from skipscope.numerics import normal
 from skipscope.progress import Announce, Progress, announced
 from skipscope.spectrum import plan
 from skipscope.spectrum.plan import DENSE_SIDE
@@ -191,8 +192,7 @@ class Budget:
 
 
 def _operations_per_second(device: torch.device) -> float:
-    generator = torch.Generator("cpu").manual_seed(0)
-    matrix = torch.randn(TRIAL, TRIAL, dtype=torch.float64, generator=generator, device="cpu").to(device)
+    matrix = normal((TRIAL, TRIAL), torch.Generator("cpu").manual_seed(0), device=device)
     matrix = matrix + matrix.T
     torch.linalg.eigvalsh(matrix)  # the first call loads libraries
     start = time.perf_counter()

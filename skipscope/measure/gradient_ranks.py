@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -67,15 +68,11 @@ def gradient_ranks(module: nn.Module, entry: Tensor, error: Tensor, samples: int
     precision = torch.float64 if entry.dtype == torch.float64 else torch.float32
     inputs: list[Tensor | None] = [None] * groups
     errors: list[Tensor | None] = [None] * groups
-    gradients: list[Tensor] = []
+    gradients: list[Any] = [0] * groups  # sums over the blocks of samples
     for H, D in factors(module, entry, error):
         for group, (h, d) in enumerate(zip(H.chunk(groups, 1), D.chunk(groups, 1), strict=True)):
             inputs[group], errors[group] = triangle(h, inputs[group]), triangle(d, errors[group])
-            product = d.mT @ h
-            if group < len(gradients):
-                gradients[group] += product
-            else:
-                gradients.append(product)
+            gradients[group] += d.mT @ h
     return GradientRanks(
         error=_ranked(errors, precision, samples),
         input=_ranked(inputs, precision, samples),
