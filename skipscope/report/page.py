@@ -12,8 +12,7 @@ from typing import Any
 
 from skipscope.errors import InputError
 from skipscope.report.content import Content, content_of
-from skipscope.report.document import drawn, file_names, rendered, source
-from skipscope.report.figure_page import LIBRARY, figure_page, library
+from skipscope.report.document import LIBRARY, drawn, figure_page, file_names, library, rendered, source
 from skipscope.report.trunk_map import naturally
 from skipscope.report.views import Picture
 from skipscope.runs import RunFolder, load_run

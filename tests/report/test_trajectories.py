@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 from skipscope.report.figures import collapse, steps, straightness, trajectories
-from skipscope.report.figures.trajectories import PATHS_DRAWN, stages_with_steps
+from skipscope.report.figures.curves import PATHS_DRAWN, stages_with_steps
 from skipscope.report.views import sections_of
 from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.trajectories import trajectories_view

@@ -1,10 +1,7 @@
-"""Datasets that no view knows, views that fail, and reports where no paper is installed."""
+"""Datasets that no view knows, and views that fail."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +10,6 @@ import numpy
 import pytest
 import xarray
 
-import skipscope
 from skipscope.errors import InputError
 from skipscope.report import write_page, write_report
 from skipscope.report.content import WITHOUT_STUDY
@@ -24,11 +20,6 @@ from tests.report.hostile import CODE, NAMES
 from tests.report.synthetic import decision, noise_data, spectra_data, stability_data
 
 MARK = "This part of the report could not be made, because of a bug in what shows it"
-ONLY_FROM_FOLDERS = (  # without the finder of an editable installation, which knows where the papers are
-    "import sys; from importlib.machinery import *;"
-    "sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder];"
-    "from skipscope.cli import main; main()"
-)
 UNKNOWN = "No view is installed for datasets of this kind"
 
 
@@ -162,30 +153,3 @@ def test_pieces_of_other_datasets_are_not_shown() -> None:
     piece = unknown_data().drop_attrs().assign_attrs(part="piece")
     assert sections_of({"piece": piece}) == []
     assert len(sections_of({"joined": unknown_data().assign_attrs(part="piece")})) == 1
-
-
-def test_a_report_without_papers_shows_claims_and_plain_tables(tmp_path: Path) -> None:
-    """The package as it is without its folder `papers`, in a process of its own."""
-    assert skipscope.__file__
-    package = Path(skipscope.__file__).parent
-    leave_out = shutil.ignore_patterns("__pycache__", "papers")
-    shutil.copytree(package, tmp_path / "packages" / "skipscope", ignore=leave_out)
-    noise = noise_data().assign_attrs(study="D.noise")
-    path = a_run(tmp_path / "run", noise=noise, spectra=spectra_data().assign_attrs(study="D.spectra"))
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", ONLY_FROM_FOLDERS, "report", str(path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "packages"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    text = (path / "report.html").read_text(encoding="utf-8")
-    shown = text[text.index('<section id="noise">') : text.index('<section id="made">')]
-    assert UNKNOWN in shown
-    assert "share_near_one" in shown
-    assert '<tr id="claim-D4">' in text
-    assert text.count('href="#claim-D4"') == 2  # under the scree plot and the shares, which are the core's
-    with_papers = write_report(path).read_text(encoding="utf-8")
-    assert UNKNOWN not in with_papers

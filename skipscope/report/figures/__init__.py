@@ -1,13 +1,20 @@
 """Figures from labelled datasets: one module per kind of measurement, their common look in `style`."""
 
-from skipscope.report.figure_page import save
+from skipscope.report.document import save
 from skipscope.report.figures.alignment import alignment, coupling, decay, energy
 from skipscope.report.figures.conditioning import conditioning, hessian
-from skipscope.report.figures.curves import collapse, gradient_ranks, profile, steps, straightness, training
+from skipscope.report.figures.curves import (
+    collapse,
+    gradient_ranks,
+    profile,
+    steps,
+    straightness,
+    training,
+    trajectories,
+)
 from skipscope.report.figures.distributions import distributions
 from skipscope.report.figures.spectra import depth, law, proportions, scree
 from skipscope.report.figures.stability import growth, prediction, projections
-from skipscope.report.figures.trajectories import trajectories
 
 __all__ = [
     "alignment",

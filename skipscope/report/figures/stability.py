@@ -183,9 +183,9 @@ def projections(dataset: xarray.Dataset) -> Any:
         vertical_spacing=0.3 / rows,
         horizontal_spacing=0.14,
     )
-    for panel, (x, y) in ranges.items():
+    for panel, (of_x, of_y) in ranges.items():
         here = {"row": panel // columns + 1, "col": panel % columns + 1}
-        figure.update_xaxes(range=x, **here).update_yaxes(range=y, secondary_y=False, **here)
+        figure.update_xaxes(range=of_x, **here).update_yaxes(range=of_y, secondary_y=False, **here)
     for row in range(1, rows + 1):
         figure.update_yaxes(title_text="|alpha|", secondary_y=False, row=row, col=1)
         last = min(columns, len(units) - (row - 1) * columns)

@@ -8,7 +8,7 @@ import numpy
 import xarray
 
 from skipscope.report.figures import steps, straightness, trajectories
-from skipscope.report.figures.trajectories import shown_paths, stages_with_steps
+from skipscope.report.figures.curves import shown_paths, stages_with_steps
 from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Picture,
@@ -63,9 +63,7 @@ def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         caption = STEPS.format(title=lengths[name], samples=samples_of(data))
         figures[f"{name}-steps"] = Picture(caption, steps(data), study)
         medians = data["step_norm"].median("sample")
-        numbers += unit_numbers(
-            data, {"length of the step from the unit's entry to the next state": medians}, along="step"
-        )
+        numbers += unit_numbers(data, {LENGTH: medians}, along="step")
     several = {name: data for name, data in datasets.items() if len(_measured_stages(data)) > 1}
     if several:
         caption = STRAIGHTNESS.format(title=title_of("Straightness", several))

@@ -10,19 +10,20 @@ import pytest
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.a.figures.theory import (
-    jacobian_invariant,
-    jacobian_values,
-    line_growth,
-    line_states,
-    logit_errors,
-)
 from skipscope.papers.a.studies import theorem31, theorem33
 from skipscope.papers.a.studies.theorem31 import A14
 from skipscope.papers.a.studies.theorem31 import STUDY as THEOREM31
 from skipscope.papers.a.studies.theorem33 import A15, A17
 from skipscope.papers.a.studies.theorem33 import STUDY as THEOREM33
-from skipscope.papers.a.views.theory import straight_lines_view, unconstrained_jacobians_view
+from skipscope.papers.a.views.theory import (
+    jacobian_invariant,
+    jacobian_values,
+    line_growth,
+    line_states,
+    logit_errors,
+    straight_lines_view,
+    unconstrained_jacobians_view,
+)
 from skipscope.papers.kit import Bench, Claim, Evidence, Study
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import Decision

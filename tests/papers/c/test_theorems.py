@@ -12,18 +12,18 @@ import torch
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.c.figures.theory import (
-    approximation_errors,
-    collapse_by_layer,
-    plain_accuracies,
-    product_conditions,
-)
 from skipscope.papers.c.measurements import equal_values
 from skipscope.papers.c.measurements.commuting_weights import LED
 from skipscope.papers.c.studies import theorems
 from skipscope.papers.c.studies.accuracy import STUDY as ACCURACY
 from skipscope.papers.c.studies.theorems import STUDY as THEOREMS
-from skipscope.papers.c.views.theory import products_view
+from skipscope.papers.c.views.theory import (
+    approximation_errors,
+    collapse_by_layer,
+    plain_accuracies,
+    product_conditions,
+    products_view,
+)
 from skipscope.papers.kit import Bench, Evidence
 from skipscope.runs import RunFolder, load_run
 from tests.papers.c.named import Named, by_name, decided

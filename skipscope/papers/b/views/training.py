@@ -81,15 +81,10 @@ def learning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     if relu:
         fair = [part for part in relu if not _also_reported(part)]
         others = [part for part in relu if part.attrs["n"] in (2, 3) and _also_reported(part)]
-        if fair:
-            caption = _caption(RELU, fair)
-            figures["learning-relu"] = Picture(
-                caption, tuned_losses(_curves(fair, _architecture), excess=False), LEARNING
-            )
-        if others:
-            figures["learning-relu-unequal"] = Picture(
-                UNEQUAL_RELUS, tuned_losses(_curves(others, _architecture), excess=False), LEARNING
-            )
+        for name, caption, parts in (("relu", RELU, fair), ("relu-unequal", UNEQUAL_RELUS, others)):
+            if parts:
+                figure = tuned_losses(_curves(parts, _architecture), excess=False)
+                figures[f"learning-{name}"] = Picture(_caption(caption, parts), figure, LEARNING)
         tables.append(_rates("Networks with ReLUs in the middle", _curves(relu, _architecture), excess=False))
     return View(tables, figures, sentences)
 
@@ -123,15 +118,13 @@ def shortcuts_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     figures, tables = {}, []
     if residual:
         curves = _curves(residual, _shortcut)
-        figures["shortcuts-residual"] = Picture(
-            _caption(FIGURE9, residual), by_depth(curves, "error", "test error"), SHORTCUTS
-        )
+        figure = by_depth(curves, "error", "test error")
+        figures["shortcuts-residual"] = Picture(_caption(FIGURE9, residual), figure, SHORTCUTS)
         tables.append(_errors(curves))
     if connected:
         curves = _curves(connected, _shortcut)
-        figures["shortcuts-connected"] = Picture(
-            _caption(STAND_IN, connected), tuned_losses(curves, excess=False), SHORTCUTS
-        )
+        figure = tuned_losses(curves, excess=False)
+        figures["shortcuts-connected"] = Picture(_caption(STAND_IN, connected), figure, SHORTCUTS)
         tables.append(_rates("Fully connected stand-in", curves, excess=False))
     return View(tables, figures)
 

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy
 import xarray
 
-from skipscope.report.charts import Series, axis, chart, lines
-from skipscope.report.style import COLOURS, GREY, names_of, styled
+from skipscope.report.charts import GREY_LINE, Series, axis, chart, lines
+from skipscope.report.style import COLOURS, GREY, names_of, without_foreign_markup
 
 KNOWN = ("PlainNet", "ResNet", "ResNeXt", "DiracNet")  # look the same in all figures
 ACCURACIES = {"train": "train accuracy", "test": "test accuracy"}
 ALONG = {"loss": "training loss", "train_accuracy_along": "train accuracy", "test_accuracy_along": "test accuracy"}
 WIDTH_OF_ONE, WIDTH_OF_SEVERAL = 2.0, 1.1  # of lines: of one seed, of several
-CHANCE = {"color": GREY, "width": 1, "dash": "dot"}
+MARKS: dict[str, dict[str, Any]] = {  # of accuracies, by what they are; drawn in this order
+    "chance": {"symbol": "line-ns-open", "size": 18, "line": {"width": 2}},
+    "one seed": {"size": 9, "opacity": 0.7},
+    "the paper": {"symbol": "star-open", "size": 13, "line": {"width": 2}},
+    "diverged at all rates": {"symbol": "x", "size": 9},
+}
 SAME_RATE = 1e-6  # relative
 ROW = 30  # height of a network
 
@@ -30,56 +35,50 @@ def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
 
     cases: by title, of the studies of paper C. Grey bars are chance; a cross at 0 is a seed that diverged at all rates.
     """
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(1, 2, subplot_titles=list(ACCURACIES.values()), shared_yaxes=True, horizontal_spacing=0.04)
     rows: list[tuple[str, str, str]] = []  # title, network, colour; a title has a row of its own above its networks
     for title, data in cases.items():
         looks = places(names_of(data, "network"))
         rows += [(title, "", "")] + [(title, name, COLOURS[look % len(COLOURS)]) for name, look in looks.items()]
-    for column, key in enumerate(ACCURACIES):
-        here = {"row": 1, "col": column + 1, "showlegend": column == 0}
-        best = {title: at_best(data, key) for title, data in cases.items()}
-        paper = {title: in_paper(data, key) for title, data in cases.items()}
-        chance, seeds, stars, lost = [], [], [], []
-        for place, (title, name, colour) in enumerate(rows):
-            if not name:
-                continue
-            chance.append(_Mark(float(cases[title].attrs["chance"]), place, f"{name}, {title}", GREY))
-            for one in best[title].sel(network=name):
-                mark = _Mark(float(one), place, f"{name}, {title}, seed {int(one['seed'])}", colour)
-                if numpy.isfinite(mark.accuracy):
-                    seeds.append(mark)
-                else:
-                    lost.append(replace(mark, accuracy=0.0))
-            if name in paper[title]:
-                stars.append(_Mark(paper[title][name], place, f"{name}, {title}", colour))
-        _draw(figure, "chance", chance, {"symbol": "line-ns-open", "size": 18, "line": {"width": 2}}, **here)
-        _draw(figure, "one seed", seeds, {"size": 9, "opacity": 0.7}, **here)
-        _draw(figure, "the paper", stars, {"symbol": "star-open", "size": 13, "line": {"width": 2}}, **here)
-        _draw(figure, "diverged at all rates", lost, {"symbol": "x", "size": 9}, **here)
+    named = {place: name for place, (_, name, _) in enumerate(rows) if name}
+    series = []
+    for panel, key in enumerate(ACCURACIES):
+        marks: dict[str, list[tuple[float, int, str, str]]] = {
+            kind: [] for kind in MARKS
+        }  # accuracy, row, text, colour
+        for place, name in named.items():
+            title, _, colour = rows[place]
+            data, text = cases[title], f"{name}, {title}"
+            marks["chance"].append((float(data.attrs["chance"]), place, text, GREY))
+            for one in at_best(data, key).sel(network=name):
+                kind, accuracy = ("one seed", float(one)) if numpy.isfinite(one) else ("diverged at all rates", 0.0)
+                marks[kind].append((accuracy, place, f"{text}, seed {int(one['seed'])}", colour))
+            if name in in_paper(data, key):
+                marks["the paper"].append((in_paper(data, key)[name], place, text, colour))
+        for kind, found in marks.items():
+            if found:
+                x, y, texts, colours = map(list, zip(*found, strict=True))
+                more = {"marker": {**MARKS[kind], "color": colours}, "line": None}
+                points = Series(kind, x, y, "{name}: %{x:.4f}", "%{text}", panel, 0, "markers", text=texts, more=more)
+                series.append(replace(points, labelled=panel == 0))
+    figure = chart(
+        series,
+        panels=list(ACCURACIES.values()),
+        x={"range": [-0.03, 1.03]},
+        y={
+            "tickvals": list(named),
+            "ticktext": list(named.values()),
+            "range": [len(rows) - 0.5, -0.5],
+            "zeroline": False,
+        },
+        height=ROW * len(rows) + 170,
+        shared_yaxes=True,
+        horizontal_spacing=0.04,
+    )
+    at_left = {"x": 0, "xref": "x", "yref": "y", "xanchor": "left", "xshift": -100, "yshift": -4}
     for place, (title, name, _) in enumerate(rows):
         if not name:
-            figure.add_annotation(
-                x=0,
-                y=place,
-                text=title,
-                xref="x",
-                yref="y",
-                xanchor="left",
-                xshift=-100,
-                yshift=-4,
-                showarrow=False,
-                font={"size": 13},
-            )
-    named = {place: name for place, (_, name, _) in enumerate(rows) if name}
-    figure.update_xaxes(range=[-0.03, 1.03])
-    figure.update_yaxes(
-        tickvals=list(named), ticktext=list(named.values()), range=[len(rows) - 0.5, -0.5], zeroline=False
-    )
-    return styled(figure, height=ROW * len(rows) + 170).update_layout(
-        margin={"l": 40 + 7 * max(map(len, named.values()))}
-    )
+            figure.add_annotation(y=place, text=title, showarrow=False, font={"size": 13}, **at_left)
+    return without_foreign_markup(figure).update_layout(margin={"l": 40 + 7 * max(map(len, named.values()))})
 
 
 def twin_curves(dataset: xarray.Dataset) -> Any:
@@ -101,7 +100,7 @@ def twin_curves(dataset: xarray.Dataset) -> Any:
         horizontal_spacing=0.07,
     )
     for column in (2, 3):
-        figure.add_hline(y=float(dataset.attrs["chance"]), line=CHANCE, row=1, col=column)
+        figure.add_hline(y=float(dataset.attrs["chance"]), line={**GREY_LINE, "dash": "dot"}, row=1, col=column)
     return figure
 
 
@@ -113,34 +112,17 @@ def generalisation(dataset: xarray.Dataset, fitted: float = 0.99) -> Any:
     fits = dataset["train_accuracy"].values >= fitted
     gaps = dataset.assign(gap=dataset["test_accuracy"] - dataset["train_accuracy"])
     series: list[Series] = []
-    for name, chosen, symbol in (
-        ("fitted", fits, "circle"),
-        (f"train accuracy below {fitted:g}", ~fits, "circle-open"),
-    ):
-        look_of_points = {
-            "marker": {"size": 9, "symbol": symbol, "color": COLOURS[1]},
-            "line": None,
-            "legendgroup": None,
-        }
+    hover = "%{text}<br>log10 cond %{x:.3g}, test - train accuracy %{y:.4f}"
+    kinds = {"fitted": (fits, "circle"), f"train accuracy below {fitted:g}": (~fits, "circle-open")}
+    for name, (chosen, symbol) in kinds.items():
+        marker = {"size": 9, "symbol": symbol, "color": COLOURS[1]}
+        points: dict[str, Any] = {"mode": "markers", "labelled": True, "heading": ""}
+        points["more"] = {"marker": marker, "line": None, "legendgroup": None}
         if chosen.any():
-            hover = "%{text}<br>log10 cond %{x:.3g}, test - train accuracy %{y:.4f}"
-            series += lines(
-                gaps.isel(case=chosen),
-                "condition",
-                {"gap": name},
-                hover,
-                text="{model}, seed {seed}",
-                heading="",
-                mode="markers",
-                labelled=True,
-                more=look_of_points,
-            )
-    return chart(
-        series,
-        x=axis("median log10 condition number of hidden states"),
-        y=axis("test - train accuracy"),
-        height=420,
-    )
+            shown, text = gaps.isel(case=chosen), "{model}, seed {seed}"
+            series += lines(shown, "condition", {"gap": name}, hover, text=text, **points)
+    x, y = axis("median log10 condition number of hidden states"), axis("test - train accuracy")
+    return chart(series, x=x, y=y, height=420)
 
 
 def seed_lines(
@@ -175,26 +157,3 @@ def in_paper(dataset: xarray.Dataset, key: str) -> dict[str, float]:
     """By network, of those that the paper has."""
     text = str(dataset.attrs[f"paper_{key}"])
     return {name: float(value) for name, value in json.loads(text).items() if value != ""} if text else {}
-
-
-@dataclass(frozen=True)
-class _Mark:
-    accuracy: float
-    place: int  # row
-    text: str
-    colour: str
-
-
-def _draw(figure: Any, name: str, marks: Sequence[_Mark], marker: dict[str, Any], **more: Any) -> None:
-    if marks:
-        figure.add_scatter(
-            x=[mark.accuracy for mark in marks],
-            y=[mark.place for mark in marks],
-            text=[mark.text for mark in marks],
-            mode="markers",
-            name=name,
-            legendgroup=name,
-            marker={**marker, "color": [mark.colour for mark in marks]},
-            hovertemplate=f"%{{text}}<br>{name}: %{{x:.4f}}<extra></extra>",
-            **more,
-        )
