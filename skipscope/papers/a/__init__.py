@@ -3,12 +3,7 @@
     skipscope study list                           # its studies and claims
     skipscope study run A --preset quick --out DIR
 
-studies/               one module per study: settings, what is run, quantities and claims together
-    alignment          the four properties RA1 to RA4                         A1 to A7
-    counterfactuals    what becomes of them when one thing is changed         A8, A9, A10, A11, A13, A16
-    collapse           does alignment come together with neural collapse?     A12
-    theorem31          aligned Jacobians and the line that states follow      A14
-    theorem33          the optimum of the unconstrained Jacobians model       A15, A17
+studies/               one module per study, listed below: settings, what is run, quantities and claims together
 theory/                the theorems as code
 networks/              the paper's networks, of types 1 to 3
 subjects.py            what is trained: a type of network on a data set, and how
@@ -30,11 +25,11 @@ PAPER = Paper(
     title="Li, Papyan: Residual Alignment: Uncovering the Mechanisms of Residual Networks",
     package=__name__,
     studies={
-        "alignment": "Residual alignment of a type of network on a data set (RA1 to RA4)",
-        "counterfactuals": "Residual alignment with one thing changed",
-        "collapse": "Alignment and neural collapse along the training",
-        "theorem31": "Aligned Jacobians make a line: theorem 3.1",
-        "theorem33": "Free Jacobians align: theorem 3.3",
+        "alignment": "Residual alignment of a type of network on a data set (RA1 to RA4)",  # A1 to A7
+        "counterfactuals": "Residual alignment with one thing changed",  # A8, A9, A10, A11, A13, A16
+        "collapse": "Alignment and neural collapse along the training",  # A12
+        "theorem31": "Aligned Jacobians make a line: theorem 3.1",  # A14
+        "theorem33": "Free Jacobians align: theorem 3.3",  # A15, A17
     },
     networks=on_first_use(f"{__name__}.networks.names", "FAMILIES"),
     views=on_first_use(f"{__name__}.views", "VIEWS"),

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy
 import xarray
-from torch import Tensor, nn
+from torch import Tensor
 
-from skipscope.data import Dataset
 from skipscope.measure import alignment, trajectories
 from skipscope.measure.alignment_summary import alignment_summary, depth_fit
 from skipscope.measure.trajectories import METRICS
@@ -137,7 +136,9 @@ def _followed(bench: Bench, subject: Subject, seed: int) -> xarray.Dataset:
         progress(done, len(subject.looks))
         if epoch in found.snapshots:  # a diverged one has no more
             model.load_state_dict(dict(found.snapshots[epoch]))  # the trunk runs with the live weights
-            rows.append(_statistics(trunk, images, subject.data.classes) | _accuracies(model, subject.data))
+            splits = {"train": subject.data.train, "test": subject.data.test}
+            accuracies = {f"{name}_accuracy": accuracy(model, split) for name, split in splits.items()}
+            rows.append(_statistics(trunk, images, subject.data.classes) | accuracies)
     missing = {name: numpy.full_like(value, math.nan, dtype=float) for name, value in rows[0].items()}
     rows += [missing] * (len(subject.looks) - len(rows))
     dimensions = ("seed", "epoch", "unit", "rank")
@@ -158,10 +159,6 @@ def _followed(bench: Bench, subject: Subject, seed: int) -> xarray.Dataset:
             "width": int(numpy.prod(trunk.units[-1].entry_shape)),
         },
     )
-
-
-def _accuracies(model: nn.Module, data: Dataset) -> dict[str, float]:
-    return {"train_accuracy": accuracy(model, data.train), "test_accuracy": accuracy(model, data.test)}
 
 
 def _statistics(trunk: Trunk, images: Tensor, classes: int) -> dict[str, Any]:

@@ -3,18 +3,10 @@
     skipscope study list                           # its studies and claims
     skipscope study run B --preset quick --out DIR
 
-studies/             one module per study: settings, what is run, quantities and claims together
-    theorem2         the Hessian at zero weights                           B1 to B5, B21, B23
-    theorem1         small weights that interpolate                        B15 to B18
-    initial          its condition number before training                  B6, B20
-    dynamics         its condition number and index during training        B7 to B9
-    learning         final losses at the best learning rate                B10 to B13, and the losses for B20
-    norms            weights, states and branches of deeper networks       B14, B22
-    shortcuts        how shortcuts of depths 1 to 4 gain from depth        B19
+studies/             one module per study, listed below: settings, what is run, quantities and claims together
 theory/              the theorems as code
 networks/            n-shortcut networks, their loss, their exact Hessian, and many of them trained side by side
-whitened.py          the data: whitened principal components of images, with one-hot targets
-architectures.py     the kinds of networks that are compared
+subjects.py          the kinds of networks that are compared, and the data: whitened components of images
 learning_rates.py    the search of the best learning rate
 measurements/        what the studies measure, where it is more than fits into their modules
 views/, figures/     what a report shows of the datasets
@@ -33,13 +25,13 @@ PAPER = Paper(
     title="Li, Jiao, Han, Weissman: Demystifying ResNet",
     package=__name__,
     studies={
-        "theorem2": "The Hessian at zero weights: theorem 2",
-        "theorem1": "Small weights that interpolate: the construction of theorem 1",
-        "initial": "Conditioning of the Hessian at initialisation (figure 4)",
-        "dynamics": "Conditioning and index of the Hessian on the way to the optimum (figures 5 and 6)",
-        "learning": "Final losses at the best learning rate (figures 7 and 8)",
-        "norms": "Deeper networks have smaller weights (figures 2 and 3)",
-        "shortcuts": "Shortcuts of depths 1 to 4 (figure 9)",
+        "theorem2": "The Hessian at zero weights: theorem 2",  # B1 to B5, B21, B23
+        "theorem1": "Small weights that interpolate: the construction of theorem 1",  # B15 to B18
+        "initial": "Conditioning of the Hessian at initialisation (figure 4)",  # B6, B20
+        "dynamics": "Conditioning and index of the Hessian on the way to the optimum (figures 5 and 6)",  # B7 to B9
+        "learning": "Final losses at the best learning rate (figures 7 and 8)",  # B10 to B13, and the losses for B20
+        "norms": "Deeper networks have smaller weights (figures 2 and 3)",  # B14, B22
+        "shortcuts": "Shortcuts of depths 1 to 4 (figure 9)",  # B19
     },
     views=on_first_use(f"{__name__}.views", "VIEWS"),
 )

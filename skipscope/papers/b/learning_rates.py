@@ -165,3 +165,8 @@ def trained_at_best_rate(
 def log_excess(losses: numpy.ndarray, lowest_loss: float) -> numpy.ndarray:
     """log10 of what losses are above the lowest one."""
     return numpy.log10(numpy.maximum(losses - lowest_loss, SMALLEST_EXCESS))
+
+
+def extreme_per_seed(rows: Sequence[numpy.ndarray], extreme: Callable[..., Any]) -> list[float]:
+    """The largest or smallest (numpy.max, numpy.min) of rows with one value per seed; none where there are no rows."""
+    return extreme(rows, axis=0).tolist() if len(rows) else []

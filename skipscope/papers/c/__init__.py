@@ -3,17 +3,9 @@
     skipscope study list                           # its studies and claims
     skipscope study run C --preset quick --out DIR
 
-studies/               one module per study: settings, what is run, quantities and claims together
-    theorems           products of many weights, with and without skips       C9 to C13, C16
-    accuracy           how far very deep networks train, tables 1 to 4        C1, C2, C14
-    histograms         activations, gradients and ranks, figures 4 to 6      C8, C15
-    weights            condition numbers of weights, figures 7 and 8          C3, C4
-    hidden             condition numbers of hidden states, figure 9           C5, C6
-    linear             both with linear units, figures 12 and 13              C7
-    deeper             networks of 200 layers, figures 10 and 11              more numbers for C1 to C6
-    dirac              an identity in the weights in place of skips           C17
+studies/               one module per study, listed below: settings, what is run, quantities and claims together
 theory/                its theorems as code: products of commuting and random weights, least squares, ranks of gradients
-measures/              what it alone measures: the sensitivity of proposition 3
+measures.py            what it alone measures: the sensitivity of proposition 3
 subjects.py            what is trained: a data set, a depth and a form, and the twins of each
 twins.py               the twins at every learning rate of a grid, each judged at its best one
 layer_conditions.py    condition numbers of weights and hidden states, layer by layer
@@ -35,14 +27,16 @@ PAPER = Paper(
     title="Oyedotun, Al Ismaeil, Aouada: Training very deep neural networks: Rethinking the role of skip connections",
     package=__name__,
     studies={
-        "theorems": "Products of many weights: theorems 1 to 3, propositions 1 and 3",
+        "theorems": "Products of many weights: theorems 1 to 3, propositions 1 and 3",  # C9 to C13, C16
+        # C1, C2, C14
         "accuracy": "Accuracies of very deep networks with skips and without (tables 1 to 4, figures 2 and 3)",
+        # C8, C15
         "histograms": "Activations, weights and gradients at both ends, and ranks of gradients (figures 4 to 6)",
-        "weights": "Condition numbers of weights, layer by layer (figures 7 and 8)",
-        "hidden": "Condition numbers of hidden states, layer by layer (figure 9)",
-        "linear": "Condition numbers in networks with linear units (figures 12 and 13)",
-        "deeper": "Networks of 200 layers (figures 10 and 11)",
-        "dirac": "DiracNets: an identity in the weights in place of skips",
+        "weights": "Condition numbers of weights, layer by layer (figures 7 and 8)",  # C3, C4
+        "hidden": "Condition numbers of hidden states, layer by layer (figure 9)",  # C5, C6
+        "linear": "Condition numbers in networks with linear units (figures 12 and 13)",  # C7
+        "deeper": "Networks of 200 layers (figures 10 and 11)",  # more numbers for C1 to C6
+        "dirac": "DiracNets: an identity in the weights in place of skips",  # C17
     },
     views=on_first_use(f"{__name__}.views", "VIEWS"),
     figures=on_first_use(f"{__name__}.figures", "FIGURES"),

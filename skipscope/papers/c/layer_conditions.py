@@ -22,8 +22,8 @@ from torch import Tensor
 from skipscope.measure import conditioning
 from skipscope.measure.layers import OUTPUT
 from skipscope.models.network import BlockNetwork
-from skipscope.papers.c.subjects import MEASURED_EPOCH, TwinSubject
-from skipscope.papers.c.twins import reached, twins
+from skipscope.papers.c.subjects import MEASURED_EPOCH, PLAIN, RESIDUAL, TwinSettings, TwinSubject, subjects
+from skipscope.papers.c.twins import Reached, measured_twins, twins
 from skipscope.papers.kit import Bench
 
 REDUCTION = "max"  # of a tensor's condition numbers, over its modes
@@ -39,31 +39,29 @@ def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of), studies)
 
 
+def conditions_of_subjects(bench: Bench, settings: TwinSettings) -> dict[str, xarray.Dataset]:
+    """Of all subjects of a study that compares PlainNet and ResNet."""
+    return {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
+
+
 def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     images, _ = of.samples(bench.device)
-    among = twins(bench, of)
-    rows: list[dict[str, numpy.ndarray]] = []
-    progress, total = bench.steps(f"condition numbers of {of.title}"), len(of.models) * len(of.seeds)
-    for title in of.models:
-        for seed in of.seeds:
-            progress(len(rows), total)
-            network = reached(bench, of, title, seed, among)
-            untrained = network.epoch == 0  # its norms have no statistics of their own yet
-            rows.append(conditions(network.at(network.epoch), images, batch_statistics=untrained))
-    if any((row["hidden_full_rank"] == len(images)).any() for row in rows):
+
+    def measure(network: Reached) -> dict[str, numpy.ndarray]:
+        untrained = network.epoch == 0  # its norms have no statistics of their own yet
+        return conditions(network.at(network.epoch), images, batch_statistics=untrained)
+
+    found = measured_twins(bench, of, "condition numbers", measure)
+    if (found["hidden_full_rank"] == len(images)).any():
         bench.note(
             f"{of.title}: {len(images)} images are no more than some states have units, which limits their ranks"
         )
-    shape = (len(of.models), len(of.seeds), -1)
     return xarray.Dataset(
         {
-            **{
-                name: (("network", "seed", "layer"), numpy.array([row[name] for row in rows]).reshape(shape))
-                for name in rows[0]
-            },
-            MEASURED_EPOCH: (("network", "seed"), among["reached_epoch"].values),
+            **{name: (("network", "seed", "layer"), values) for name, values in found.items()},
+            MEASURED_EPOCH: (("network", "seed"), twins(bench, of)["reached_epoch"].values),
         },
-        {"network": list(of.models), "seed": list(of.seeds), "layer": range(rows[0]["between"].size)},
+        {"network": list(of.models), "seed": list(of.seeds), "layer": range(found["between"].shape[-1])},
         {
             **of.kind("layer_conditions"),
             "title": of.title,

@@ -8,9 +8,10 @@ so.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy
@@ -59,7 +60,7 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
                     accuracies["test"][place] = network.test_accuracy
             best, epoch = _best(found, dict(zip(rates, accuracies["train"][here], strict=True)), of.epochs)
             reached["best_rate"][here], reached["epoch"][here] = best, epoch
-            model = _at(of, bench.device, found[best], title, seed, best, epoch)
+            model = Reached(of, title, seed, best, epoch, found[best], bench.device).at(epoch)
             reached["train_accuracy"][here] = accuracy(model, of.data.train)
             reached["test_accuracy"][here] = accuracy(model, of.data.test)
             history = found[best].history.to_dataset()
@@ -105,15 +106,6 @@ def _best(found: Mapping[float, Trained], accuracies: Mapping[float, float], epo
     return farthest, last[farthest]
 
 
-def _at(
-    of: TwinSubject, device: str, found: Trained, title: str, seed: int, rate: float, epoch: int
-) -> BlockNetwork | Any:
-    """A network as it was after so many epochs, in evaluation mode."""
-    if epoch == 0:
-        return of.twin(title, rate).network(seed, device).initial().eval()
-    return found.model if epoch == of.epochs and not found.diverged else found.at(epoch)
-
-
 @dataclass(frozen=True)
 class Reached:
     """A network at its best rate."""
@@ -132,7 +124,11 @@ class Reached:
         return tuple(sorted({0, *self.trained.snapshots, self.epoch}))
 
     def at(self, epoch: int) -> BlockNetwork | Any:
-        return _at(self.of, self.device, self.trained, self.title, self.seed, self.rate, epoch)
+        """As it was after so many epochs, in evaluation mode."""
+        if epoch == 0:
+            return self.of.twin(self.title, self.rate).network(self.seed, self.device).initial().eval()
+        finished = epoch == self.of.epochs and not self.trained.diverged
+        return self.trained.model if finished else self.trained.at(epoch)
 
 
 def reached(bench: Bench, of: TwinSubject, title: str, seed: int, among: xarray.Dataset) -> Reached:
@@ -143,3 +139,17 @@ def reached(bench: Bench, of: TwinSubject, title: str, seed: int, among: xarray.
         name = f"{of.models[title]}, seed {seed}"
         bench.note(f"{name}, diverged at all rates: it is measured after {epoch} of {of.epochs} epochs")
     return Reached(of, title, seed, rate, epoch, of.twin(title, rate).trained(bench, seed), bench.device)
+
+
+def measured_twins(
+    bench: Bench, of: TwinSubject, what: str, measure: Callable[[Reached], Mapping[str, Any]]
+) -> dict[str, numpy.ndarray]:
+    """What a function measures of one network, by name; of all twins at their best rates: (network, seed, ...)."""
+    among, pairs = twins(bench, of), list(product(of.models, of.seeds))
+    progress, rows = bench.steps(f"{what} of {of.title}"), []
+    for done, (title, seed) in enumerate(pairs):
+        progress(done, len(pairs))
+        rows.append(measure(reached(bench, of, title, seed, among)))
+    columns = {name: numpy.array([row[name] for row in rows]) for name in rows[0]}
+    shape = (len(of.models), len(of.seeds))
+    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in columns.items()}

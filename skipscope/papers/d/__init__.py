@@ -3,17 +3,8 @@
     skipscope study list                           # its studies and claims
     skipscope study run D --preset quick --out DIR
 
-studies/               one module per study: settings, what is run, quantities and claims together
-    verify             are the Jacobians the derivatives?                     D1
-    law                the exact law of a unit's spectrum (ours)              D3
-    spectra            scree plots, figure 1                                  D4, D5, D6, D17, D18
-    proportions        shares of singular values over depth, figure 2         D2, D7, D8, D9
-    perturbations      how perturbations travel, figure 3                     D10, D11, D12, D13
-    projections        perturbations on singular vectors, figure 4            D14
-    scaling            a scaled skip, figure 5 (left)                         D15
-    noise              weights between trained ones and noise, figure 5       D16
-measured_networks.py   the networks and images that the studies measure
-datasets.py            spectra that several studies share, and the parts of them that claims speak of
+studies/               one module per study, listed below: settings, what is run, quantities and claims together
+measured_networks.py   the networks and images that the studies measure, and spectra that several studies share
 views.py, figures.py   what a report shows of D.scaling and D.noise; the other datasets have views of the core
 
 Its theorems need no code of their own: the law of a unit's spectrum is in the core (`skipscope.linear.law`).
@@ -31,14 +22,14 @@ PAPER = Paper(
     title="Rothauge, Yao, Hu, Mahoney: Residual Networks as Nonlinear Systems: Stability Analysis using Linearization",
     package=__name__,
     studies={
-        "verify": "The Jacobian test and the adjoint test",
-        "law": "The exact law of a unit's spectrum",
-        "spectra": "Scree plots of units, down-sampling units and stages (figure 1)",
-        "proportions": "Shares of singular values, unit by unit (figure 2)",
-        "perturbations": "How perturbations travel (figure 3)",
-        "projections": "Perturbations on singular vectors (figure 4)",
-        "scaling": "The plateau of a scaled skip (figure 5, left)",
-        "noise": "Weights between trained ones and noise (figure 5, right)",
+        "verify": "The Jacobian test and the adjoint test",  # D1
+        "law": "The exact law of a unit's spectrum",  # D3
+        "spectra": "Scree plots of units, down-sampling units and stages (figure 1)",  # D4, D5, D6, D17, D18
+        "proportions": "Shares of singular values, unit by unit (figure 2)",  # D2, D7, D8, D9
+        "perturbations": "How perturbations travel (figure 3)",  # D10, D11, D12, D13
+        "projections": "Perturbations on singular vectors (figure 4)",  # D14
+        "scaling": "The plateau of a scaled skip (figure 5, left)",  # D15
+        "noise": "Weights between trained ones and noise (figure 5, right)",  # D16
     },
     views=on_first_use(f"{__name__}.views", "VIEWS"),
     figures=on_first_use(f"{__name__}.figures", "FIGURES"),

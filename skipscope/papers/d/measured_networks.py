@@ -2,12 +2,13 @@
 
 Small networks are trained on digits, one per seed, with projections as shortcuts, as in the paper's own source. Large
 ones are networks for CIFAR-10 whose weights are given: `weights` is a file of a ResNet-56, or NAME:FILE, several with
-commas between them.
+commas between them. Spectra of them are measured once for the studies that share them; below are the parts of these
+datasets that claims speak of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch import Tensor
 from skipscope.constraints import Constrained, Expectation, at_least, each, not_empty
 from skipscope.data import Dataset
 from skipscope.errors import InputError
+from skipscope.measure import spectra
 from skipscope.models.names import build, parse
 from skipscope.models.request import require_weights
 from skipscope.models.resnet import ResNet
@@ -173,3 +175,56 @@ def _name_and_file(text: str) -> tuple[str, Path]:
         raise InputError(f"weights {text}: expected FILE or NAME:FILE of a network for cifar, as resnet110-cifar:a.pt")
     require_weights(Path(file))
     return name, Path(file)
+
+
+# -- their spectra
+
+# D.spectra and D.proportions read the same spectra.
+SPECTRA_STUDIES = ("D.spectra", "D.proportions")
+SPECTRA_PRESETS = {
+    "smoke": NetworkSettings("resnet14-digits-n8", epochs=1, networks=1, images=2),
+    "quick": NetworkSettings(units=("stage3.4", "stage3.6", "stage3.8"), large_images=(2,)),
+    "full": NetworkSettings(large_images=(5, 2), train110=True),
+    "paper": NetworkSettings(train110=True),
+}
+
+
+def spectra_of_networks(bench: Bench, settings: NetworkSettings) -> list[xarray.Dataset]:
+    """For each network the singular values of its units and stages at its images, measured once per run."""
+
+    def measured(network: MeasuredNetwork) -> xarray.Dataset:
+        found = spectra(
+            network.trunk,
+            network.images,
+            units=network.names,
+            stages=[stage.index for stage in network.trunk.stages if not network.units],
+            progress=bench.steps(f"spectra of {network.title}"),
+        )
+        return found.assign_attrs(right_answers=f"{network.right_answers()} of {network.count}")
+
+    networks = measured_networks(bench, settings)
+    tasks = (network.task(measured, f"spectra-{network.key}") for network in networks)
+    return bench.sweep(tasks, studies=SPECTRA_STUDIES)
+
+
+def judged(parts: Sequence[xarray.Dataset]) -> list[xarray.Dataset]:
+    """The networks that the paper speaks of, large and measured as a whole, where there are any; otherwise all.
+
+    The others are in the run and in its report, but small networks do not vote on large ones.
+    """
+    large = [part for part in parts if part.attrs["large"]]
+    return large or list(parts)
+
+
+def regular_units(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Units that keep the shape of the state: their skip is the identity."""
+    return dataset.isel(unit=((dataset["kind"] == "unit") & (dataset["skip"] == "identity")).values)
+
+
+def of_stage(dataset: xarray.Dataset, number: int) -> xarray.Dataset:
+    """Counted from 1, as in the paper."""
+    return dataset.isel(unit=(dataset["stage"] == number).values)
+
+
+def ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [a / b if b else float("inf") for a, b in zip(first, second, strict=True)]

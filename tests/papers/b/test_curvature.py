@@ -14,18 +14,17 @@ import torch
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.b.architectures import ARCHITECTURES, WITH_HESSIANS
 from skipscope.papers.b.learning_rates import ON_EDGE, lowest
-from skipscope.papers.b.measurements.hessian_spectrum import LOG_CEILING, log_condition, spectrum_numbers
 from skipscope.papers.b.measurements.hessians_in_training import chosen, even_steps, falling_steps, steps_to
 from skipscope.papers.b.networks import Moments, ShortcutSpec, ensemble, initial_weights, train_ensemble
+from skipscope.papers.b.networks.hessian import LOG_CEILING, log_condition, spectrum_numbers
 from skipscope.papers.b.networks.network import outputs
 from skipscope.papers.b.studies import dynamics, initial
 from skipscope.papers.b.studies.dynamics import B7, B8, B9, interpolated, steepest_drop
 from skipscope.papers.b.studies.dynamics import STUDY as DYNAMICS
 from skipscope.papers.b.studies.initial import B6, B20
 from skipscope.papers.b.studies.initial import STUDY as INITIAL
-from skipscope.papers.b.whitened import whitened_data
+from skipscope.papers.b.subjects import ARCHITECTURES, WITH_HESSIANS, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Evidence, Quantity, Study
 from skipscope.runs import RunFolder, load_run
 from tests.data.real import require

@@ -15,11 +15,9 @@ import xarray
 from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.architectures import ARCHITECTURES
 from skipscope.papers.b.learning_rates import flat, log_excess, lowest, rate_of, trained_at_best_rate, tuned
-from skipscope.papers.b.measurements.weight_norms import mean_norm, residual_norms
+from skipscope.papers.b.measurements.depth import mean_norm, residual_norms
 from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, ensemble, train_ensemble
-from skipscope.papers.b.networks.residual import residual_training
 from skipscope.papers.b.studies import learning, norms, shortcuts
 from skipscope.papers.b.studies.initial import B20, CONDITIONS_APART, DEPTHS_AFTER_TRAINING
 from skipscope.papers.b.studies.initial import STUDY as INITIAL
@@ -29,6 +27,7 @@ from skipscope.papers.b.studies.norms import B14, B22, NormSettings
 from skipscope.papers.b.studies.norms import STUDY as NORMS
 from skipscope.papers.b.studies.shortcuts import B19, ShortcutSettings
 from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
+from skipscope.papers.b.subjects import ARCHITECTURES, residual_training
 from skipscope.papers.kit import SEEDS, Bench, Claim, Study
 from skipscope.papers.kit.running import together
 from skipscope.runs import RunFolder, load_run

@@ -16,9 +16,8 @@ import xarray
 from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
 from skipscope.papers.b.learning_rates import ON_EDGE
-from skipscope.papers.b.measurements import states_and_branches, weight_norms
-from skipscope.papers.b.measurements.leaving_zero import at_best_rates
-from skipscope.papers.b.networks.residual import residual_training
+from skipscope.papers.b.measurements import depth
+from skipscope.papers.b.measurements.zero_weights import at_best_rates
 from skipscope.papers.b.studies import norms, theorem1, theorem2
 from skipscope.papers.b.studies.norms import STUDY as NORMS
 from skipscope.papers.b.studies.norms import NormSettings
@@ -27,7 +26,7 @@ from skipscope.papers.b.studies.theorem1 import B15, B16, B17, B18, Theorem1Sett
 from skipscope.papers.b.studies.theorem1 import STUDY as THEOREM1
 from skipscope.papers.b.studies.theorem2 import B1, B2, B3, B4, B5, B21, B23, Theorem2Settings, condition_on
 from skipscope.papers.b.studies.theorem2 import STUDY as THEOREM2
-from skipscope.papers.b.whitened import LOWEST_LOSS
+from skipscope.papers.b.subjects import LOWEST_LOSS, residual_training
 from skipscope.papers.kit import Bench, Claim, Evidence, Study
 from skipscope.runs import RunFolder, load_run
 from tests.data.real import require
@@ -211,7 +210,7 @@ def test_norms_fall_with_depth_during_a_share_of_the_training() -> None:
 def test_states_from_small_weights_neither_stand_still_nor_explode(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", "study B.norms") as run:
         bench = Bench(NORMS.id, run, preset="quick", seed=0, device="cpu")
-        states = states_and_branches.states(bench, bench.data("digits"), bench.seeds(3), 32)
+        states = depth.states(bench, bench.data("digits"), bench.seeds(3), 32)
     slopes = abs(norms._growth(states, "from zero"))
     assert (slopes > 0).all()
     assert (slopes <= 1e-3).all()
@@ -240,12 +239,12 @@ def test_a_kill_before_the_part_is_written_loses_no_training(tmp_path: Path, mon
                 device="cpu",
                 announce=lambda what, done, total: trained.append(done),
             )
-            return weight_norms.residual_norms(bench, noise(), training, 8)
+            return depth.residual_norms(bench, noise(), training, 8)
 
     expected = measured("whole")
     assert trained.pop() == 15
     with monkeypatch.context() as patch:
-        patch.setattr(weight_norms, "branch_outputs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(depth, "branch_outputs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             measured("killed")
     assert list((tmp_path / "killed").rglob("*.training.*"))

@@ -13,8 +13,7 @@ import xarray
 
 from skipscope.errors import InputError
 from skipscope.models import build
-from skipscope.papers.d.datasets import judged
-from skipscope.papers.d.measured_networks import NetworkSettings
+from skipscope.papers.d.measured_networks import NetworkSettings, judged
 from skipscope.papers.d.studies import law, noise, perturbations, projections, proportions, scaling, spectra, verify
 from skipscope.papers.kit import SEEDS, Evidence, Study
 from skipscope.papers.kit.running import run_studies

@@ -1,15 +1,11 @@
 """The networks of paper A: three types of residual networks whose states keep their size."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from skipscope.deferred import defer
 
 if TYPE_CHECKING:
-    from skipscope.papers.a.networks.network import AlignmentNet
-    from skipscope.papers.a.networks.specification import AlignmentSpec
+    from skipscope.papers.a.networks.names import AlignmentSpec as AlignmentSpec
+    from skipscope.papers.a.networks.network import AlignmentNet as AlignmentNet
 
-__all__ = ["AlignmentNet", "AlignmentSpec"]
-
-defer(__name__, {"network": "AlignmentNet", "specification": "AlignmentSpec"})
+__all__ = defer(__name__, {"names": "AlignmentSpec", "network": "AlignmentNet"})

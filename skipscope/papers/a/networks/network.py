@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from skipscope.errors import InputError
 from skipscope.models.blocks import Basic, Block, BlockPlan, Connected, Preactivation, PreactivationConnected
 from skipscope.models.network import BlockNetwork
-from skipscope.papers.a.networks.specification import AlignmentSpec
+from skipscope.papers.a.networks.names import AlignmentSpec
 
 POOLED_SIDE = {2: 4, 3: 2}  # by type: places per side that the head takes the mean over
 

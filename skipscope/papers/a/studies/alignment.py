@@ -22,7 +22,7 @@ the paper.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy
@@ -218,6 +218,9 @@ ALL_SUBJECTS = (
     *(f"type{kind}-{data}" for kind in (1, 2, 3) for data in ("mnist", "fashion-mnist", "cifar10", "cifar100")),
     *(f"type{kind}-imagenette32" for kind in (2, 3)),
 )
+IN_FULL = AlignmentSettings(
+    channels=64, samples=None, batch=1024, decay_budget=20.0, subjects=ALL_SUBJECTS, deciding=()
+)
 FEW_LOOKS = (0.0, 0.06, 0.2, 0.5, 1.0)  # states of 16,384 numbers: a look takes a minute of a GPU
 STUDY = Study(
     PAPER,
@@ -231,27 +234,14 @@ STUDY = Study(
             deciding=("type1-digits",),
         ),
         "quick": AlignmentSettings(),
-        "full": AlignmentSettings(
-            channels=64,
-            samples=None,
+        "full": replace(
+            IN_FULL,
             networks=1,
             epochs=100,
-            batch=1024,
-            decay_budget=20.0,
             looks=FEW_LOOKS,
             subjects=(*ALL_SUBJECTS, f"type1-mnist{PREACTIVATION}"),
-            deciding=(),
         ),
-        "paper": AlignmentSettings(
-            channels=64,
-            samples=None,
-            networks=3,
-            epochs=250,
-            batch=1024,
-            decay_budget=20.0,
-            subjects=ALL_SUBJECTS,
-            deciding=(),
-        ),
+        "paper": IN_FULL,
     },
     cost={
         "smoke": "seconds",

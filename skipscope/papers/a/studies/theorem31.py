@@ -15,8 +15,9 @@ bend it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import Annotated, Any
 
 import torch
@@ -24,7 +25,7 @@ import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, above, at_least, each, not_empty
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.papers.a import PAPER
 from skipscope.papers.a.theory import gamma_growth, inverse_affine, theorem31
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
@@ -104,35 +105,21 @@ def evidence(
 
 def _drawn(size: int, count: int, *parts: int | str) -> tuple[Tensor, Tensor]:
     """A start of length 1 (size), and orthonormal directions (size, count)."""
-    generator = torch.Generator("cpu").manual_seed(seed_of("theorem 3.1", *parts))
-    normal = torch.randn(size, count + 1, dtype=torch.float64, generator=generator, device="cpu")
-    return normal[:, -1] / normal[:, -1].norm(), torch.linalg.qr(normal[:, :-1])[0]
+    drawn = normal((size, count + 1), random_numbers("theorem 3.1", *parts))
+    return drawn[:, -1] / drawn[:, -1].norm(), torch.linalg.qr(drawn[:, :-1])[0]
 
 
 def _formulas(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
     """s_i = 1/i: the recursion against both formulas, for any start and for one that is parallel to u."""
     rows: list[dict[str, Any]] = []
-    for size in settings.sizes:
-        for depth in settings.depths:
-            k = torch.arange(1, depth + 2, dtype=torch.float64, device="cpu")
-            for draw in range(settings.draws):
-                start, directions = _drawn(size, 1, seed, size, depth, draw)
-                for parallel in (False, True):
-                    first = directions[:, 0] if parallel else start
-                    way = theorem31(first, directions, inverse_affine(depth))
-                    errors = way.check()
-                    rows.append(
-                        {
-                            "size": size,
-                            "depth": depth,
-                            "parallel": parallel,
-                            "corrected": errors.corrected,
-                            "printed": errors.printed,
-                            "telescoping": float((way.growth[:, 0] / k - 1).abs().max()),
-                            "from_line": errors.from_line,
-                            "steps": errors.steps,
-                        }
-                    )
+    for size, depth, draw in product(settings.sizes, settings.depths, range(settings.draws)):
+        k = torch.arange(1, depth + 2, dtype=torch.float64, device="cpu")
+        start, directions = _drawn(size, 1, seed, size, depth, draw)
+        for parallel in (False, True):
+            way = theorem31(directions[:, 0] if parallel else start, directions, inverse_affine(depth))
+            telescoping = float((way.growth[:, 0] / k - 1).abs().max())
+            case = {"size": size, "depth": depth, "parallel": parallel}
+            rows.append({**case, "telescoping": telescoping, **asdict(way.check())})
     return table("case", range(len(rows)), rows, measure=MEASURE, part="formulas")
 
 
@@ -141,21 +128,20 @@ def _growth(settings: Theorem31Settings, seed: int) -> xarray.Dataset:
     depth = max(settings.depths)
     start, directions = _drawn(max(settings.sizes), 1, seed, "growth")
     rows = []
-    for slope in settings.slopes:
-        for offset in OFFSETS:
-            way = theorem31(start, directions, inverse_affine(depth, offset, slope))
-            closed = gamma_growth(depth, offset, slope)
-            rows.append(
-                {
-                    "slope": slope,
-                    "offset": offset,
-                    "growth": float(way.growth[-1, 0]),
-                    "exponent": way.exponent,
-                    "gamma_error": float((way.growth[:, 0] / closed - 1).abs().max()),
-                    "variation": way.step_variation,
-                    "score": way.line_shape_score,
-                }
-            )
+    for slope, offset in product(settings.slopes, OFFSETS):
+        way = theorem31(start, directions, inverse_affine(depth, offset, slope))
+        closed = gamma_growth(depth, offset, slope)
+        rows.append(
+            {
+                "slope": slope,
+                "offset": offset,
+                "growth": float(way.growth[-1, 0]),
+                "exponent": way.exponent,
+                "gamma_error": float((way.growth[:, 0] / closed - 1).abs().max()),
+                "variation": way.step_variation,
+                "score": way.line_shape_score,
+            }
+        )
     return table("case", range(len(rows)), rows, measure=MEASURE, part="growth", units=depth)
 
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Annotated, Any
 
 import numpy
@@ -31,7 +32,7 @@ from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, above, at_least, each, not_empty
 from skipscope.errors import InputError
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers, seed_of
 from skipscope.papers.a import PAPER
 from skipscope.papers.a.theory import (
     LOSSES,
@@ -171,20 +172,13 @@ def evidence(
 
 
 def _delta(size: int, seed: int) -> Tensor:
-    generator = torch.Generator("cpu").manual_seed(seed_of("Delta", seed, size))
-    delta = torch.randn(size, dtype=torch.float64, generator=generator, device="cpu")
+    delta = normal((size,), random_numbers("Delta", seed, size))
     return delta / delta.norm()
 
 
 def _optima(settings: Theorem33Settings, seed: int, losses: Sequence[str], part: str) -> xarray.Dataset:
     """Runs from all starts, the lowest first, for every loss, width, depth and weight, beside the scalar optimum."""
-    cases = [
-        (loss, size, depth, weight)
-        for loss in losses
-        for size in settings.sizes
-        for depth in settings.depths
-        for weight in settings.weights
-    ]
+    cases = list(product(losses, settings.sizes, settings.depths, settings.weights))
     rows, runs, values = [], [], numpy.full((len(cases), max(settings.depths)), numpy.nan)
     for place, (loss, size, depth, weight) in enumerate(cases):
         problem = theorem33(_delta(size, seed), depth=depth, weight=weight, loss=LOSSES[loss])
@@ -212,7 +206,7 @@ def _scalar(problem: UnconstrainedJacobians) -> dict[str, Any]:
 
 
 def _run(solution: Solution) -> dict[str, Any]:
-    found, s = solution.structure, solution.problem.scalar_optimum.s
+    s = solution.problem.scalar_optimum.s
     return {
         "objective": solution.objective,
         "excess": solution.excess,
@@ -221,12 +215,7 @@ def _run(solution: Solution) -> dict[str, Any]:
         "flipped": solution.flipped,
         "zero": solution.zero,
         "optimal": solution.optimal,
-        "variation": found.variation,
-        "second": found.second,
-        "left_right": found.left_right,
-        "direction": found.direction,
-        "head": found.head,
-        "invariant": found.invariant,
+        **asdict(solution.structure),
         "w_square": float(solution.w.square().sum()),
         "growth_error": abs(float(solution.growth[-1]) / (1 + s) ** solution.problem.depth - 1),
     }
@@ -259,31 +248,28 @@ def _stationary(settings: Theorem33Settings, seed: int) -> xarray.Dataset:
 def _traces(settings: Theorem33Settings, seed: int) -> xarray.Dataset:
     """Random matrices whose product has a determinant of either sign, over rotations and orthogonal matrices."""
     rows = []
-    for count in settings.matrices:
-        for order in settings.orders:
-            for sign in (1, -1):
-                own = seed_of("trace", seed, count, order, sign)
-                generator = torch.Generator("cpu").manual_seed(own)
-                A = torch.randn(count, order, order, dtype=torch.float64, generator=generator, device="cpu")
-                A /= torch.linalg.matrix_norm(A, 2)[:, None, None]
-                A[0, 0] *= sign * torch.linalg.slogdet(A).sign.prod()
-                for rotations_only in (True, False):
-                    inequality = trace_inequality(A, rotations_only=rotations_only)
-                    ascent = inequality.ascend(settings.ascents, own)
-                    rows.append(
-                        {
-                            "matrices": count,
-                            "order": order,
-                            "sign": sign,
-                            "rotations_only": rotations_only,
-                            "formula": inequality.supremum,
-                            "ascended": ascent.value,
-                            "worst": min(ascent.values),
-                            "attained": float(inequality.trace(inequality.attained_at)),
-                            "sampled": inequality.sampled(SAMPLED_ROTATIONS, own),
-                            "sweeps": ascent.sweeps,
-                        }
-                    )
+    for count, order, sign in product(settings.matrices, settings.orders, (1, -1)):
+        own = seed_of("trace", seed, count, order, sign)
+        A = normal((count, order, order), torch.Generator("cpu").manual_seed(own))
+        A /= torch.linalg.matrix_norm(A, 2)[:, None, None]
+        A[0, 0] *= sign * torch.linalg.slogdet(A).sign.prod()
+        for rotations_only in (True, False):
+            inequality = trace_inequality(A, rotations_only=rotations_only)
+            ascent = inequality.ascend(settings.ascents, own)
+            rows.append(
+                {
+                    "matrices": count,
+                    "order": order,
+                    "sign": sign,
+                    "rotations_only": rotations_only,
+                    "formula": inequality.supremum,
+                    "ascended": ascent.value,
+                    "worst": min(ascent.values),
+                    "attained": float(inequality.trace(inequality.attained_at)),
+                    "sampled": inequality.sampled(SAMPLED_ROTATIONS, own),
+                    "sweeps": ascent.sweeps,
+                }
+            )
     return table("case", range(len(rows)), rows, measure=MEASURE, part="traces")
 
 
@@ -334,6 +320,9 @@ def _logits(bench: Bench, settings: Theorem33Settings) -> xarray.Dataset:
     )
 
 
+FULL = Theorem33Settings(
+    depths=(1, 2, 5, 10, 20), sizes=(1, 2, 6, 16), weights=(0.001, 0.01, 0.1, 0.5, 2.0), starts=8, ascents=8
+)
 STUDY = Study(
     PAPER,
     "theorem33",
@@ -353,12 +342,8 @@ STUDY = Study(
             samples=4,
         ),
         "quick": Theorem33Settings(),
-        "full": Theorem33Settings(
-            depths=(1, 2, 5, 10, 20), sizes=(1, 2, 6, 16), weights=(0.001, 0.01, 0.1, 0.5, 2.0), starts=8, ascents=8
-        ),
-        "paper": Theorem33Settings(
-            depths=(1, 2, 5, 10, 20), sizes=(1, 2, 6, 16), weights=(0.001, 0.01, 0.1, 0.5, 2.0), starts=8, ascents=8
-        ),
+        "full": FULL,
+        "paper": FULL,
     },
     cost={
         "smoke": "seconds",

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.numerics import normal
 
 MOST_SWEEPS = 20_000  # of an ascent
 NO_GAIN = 1e-15  # a relative gain of a sweep that counts as none
@@ -127,9 +128,7 @@ class TraceInequality:
 
     def _random(self, shape: Sequence[int], seed: int) -> Tensor:
         """(*shape, n), where n is the last of the shape."""
-        generator = torch.Generator("cpu").manual_seed(seed)
-        normal = torch.randn(*shape, shape[-1], dtype=torch.float64, generator=generator, device="cpu")
-        Q, R = torch.linalg.qr(normal)
+        Q, R = torch.linalg.qr(normal((*shape, shape[-1]), torch.Generator("cpu").manual_seed(seed)))
         Q = Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
         if self.rotations_only:
             Q[..., -1] *= torch.linalg.det(Q).sign()[..., None]

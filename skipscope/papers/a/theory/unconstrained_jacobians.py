@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 
 import numpy
@@ -49,7 +49,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.numerics import load_forward_mode
+from skipscope.numerics import load_forward_mode, normal
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -133,10 +133,7 @@ class Structure:
 
     @property
     def worst(self) -> float:
-        return max(
-            abs(value)
-            for value in (self.variation, self.second, self.left_right, self.direction, self.head, self.invariant)
-        )
+        return max(map(abs, astuple(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,11 +357,10 @@ class UnconstrainedJacobians:
     def minimise(self, seed: int = 0, scale: float = START_SCALE) -> Solution:
         """L-BFGS from random Jacobians and a random w."""
         D = len(self.delta)
-        generator = torch.Generator("cpu").manual_seed(seed)
-        normal = torch.randn(self.depth * D * D + D, dtype=torch.float64, generator=generator, device="cpu")
-        normal[:-D] *= scale / D
-        normal[-D:] *= scale / math.sqrt(D)
-        return self.minimise_from(normal[:-D].reshape(self.depth, D, D), normal[-D:])
+        drawn = normal((self.depth * D * D + D,), torch.Generator("cpu").manual_seed(seed))
+        drawn[:-D] *= scale / D
+        drawn[-D:] *= scale / math.sqrt(D)
+        return self.minimise_from(drawn[:-D].reshape(self.depth, D, D), drawn[-D:])
 
     def minimise_from(self, J: Tensor, w: Tensor) -> Solution:
         from scipy.optimize import minimize

@@ -14,11 +14,10 @@ import numpy
 import xarray
 
 from skipscope.errors import InputError
-from skipscope.papers.b.architectures import ARCHITECTURES
 from skipscope.papers.b.learning_rates import lowest
-from skipscope.papers.b.measurements.hessian_spectrum import RELATIVE_NOISE, spectrum_numbers
 from skipscope.papers.b.networks import Ensemble, train_grid
-from skipscope.papers.b.whitened import WhitenedData
+from skipscope.papers.b.networks.hessian import RELATIVE_NOISE, spectrum_numbers
+from skipscope.papers.b.subjects import ARCHITECTURES, WhitenedData
 from skipscope.papers.kit import Bench
 
 CONVERGED_SHARE = 0.01  # of the first excess loss

@@ -1,8 +1,11 @@
 """The Hessian at and near zero weights, by differentiation that knows no formula, beside its closed forms.
 
-Each function gives one dataset of B.theorem2. Random data for what is differentiated; whitened data with one-hot
-targets for the known numbers. The ReLU has no derivative at zero. Beside its formula with a chosen slope stands what
-automatic differentiation makes of it; with biases, and in the direction of random weights, tanh stands in for it.
+Each function gives one dataset of B.theorem2, which says what they are for. The ReLU has no derivative at zero: beside
+its formula with a chosen slope stands what automatic differentiation makes of it.
+
+Linear networks of equal depth are also trained from small weights: shortcuts of depths 4, 5 and 6, each at the learning
+rate of its lowest mean loss. One grid for all of them, up to rates that diverge: losses that hardly differ, as where no
+network leaves zero, are no reason to look no higher.
 """
 
 from __future__ import annotations
@@ -18,14 +21,15 @@ import torch.nn.functional as F
 import xarray
 from torch import Tensor
 
-from skipscope.numerics import seed_of
-from skipscope.papers.b.measurements.fits import log_slope
-from skipscope.papers.b.measurements.hessian_spectrum import LOG_CEILING
-from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, initial_weights, shortcut_hessian
+from skipscope.numerics import normal, random_numbers, seed_of
+from skipscope.papers.b.learning_rates import best_rate, rate_of
+from skipscope.papers.b.measurements.depth import log_slope
+from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, initial_weights, shortcut_hessian, train_grid
+from skipscope.papers.b.networks.hessian import LOG_CEILING
 from skipscope.papers.b.networks.loss import loss_of
+from skipscope.papers.b.subjects import COMPONENTS, WhitenedData
 from skipscope.papers.b.theory import hessian_at_zero, hessian_from_moments
 from skipscope.papers.b.theory.hessian_at_zero import identity
-from skipscope.papers.b.whitened import COMPONENTS, WhitenedData
 from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.tables import table
 
@@ -35,13 +39,17 @@ DIFFERENTIATED_UNITS = 3  # of networks that are differentiated automatically
 SPECTRUM_UNITS = 4
 MOST_PARAMETERS = 4096  # up to which all eigenvalues are computed
 DIRECTIONS = 8  # in which the loss is followed from zero
-SHORTCUT_DEPTHS = (1, 2, 3, 4, 5)  # n
+FOLLOWED_DEPTHS = (1, 2, 3, 4, 5)  # n
 DISTANCES = numpy.logspace(-5, -1, 33)  # t
 # Changes over the loss at zero that count: above rounding, and too small for higher powers to matter.
 VISIBLE_CHANGES = (1e-11, 1e-4)
 ZERO_EIGENVALUE = 1e-10  # of the largest one
 IMAGINARY_ROUNDING = 1e-9  # an imaginary part that is none
 RELU_SAMPLES = 5000  # whitened ones: the Hessian of a network with ReLUs takes them one by one
+SHORTCUT_DEPTHS = (4, 5, 6)  # n of the networks, all of this many layers:
+LAYERS = 60
+START_FACTORS = (0.01, 0.1)  # times Xavier's weights: the paper's, and the one that decides
+RATE_DECADES = (-1.5, 1.0)  # from 0.1 times Xavier's weights all networks diverge well below the last rate
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -51,26 +59,17 @@ def smooth_relu(x: Tensor) -> Tensor:
     return (x + (x**2 + 1).sqrt() - 1) / 2
 
 
-def twice_tanh(x: Tensor) -> Tensor:
-    return 2 * torch.tanh(x)
-
-
-def thrice_sin(x: Tensor) -> Tensor:
-    return 3 * torch.sin(x)
-
-
 ACTIVATIONS: dict[str, tuple[Activation, Activation, Activation]] = {  # pre, mid, post
     "linear": (identity, identity, identity),
     "tanh": (torch.tanh, torch.tanh, torch.tanh),
-    "softplus, 2 tanh, 3 sin": (F.softplus, twice_tanh, thrice_sin),
+    "softplus, 2 tanh, 3 sin": (F.softplus, lambda x: 2 * torch.tanh(x), lambda x: 3 * torch.sin(x)),
     "ReLU, smoothed ReLU, linear": (torch.relu, smooth_relu, identity),
 }
 
 
 def _random(bench: Bench, size: int, *purpose: int | str) -> Samples:
-    generator = torch.Generator("cpu").manual_seed(seed_of("theorem 2", bench.seed, size, *purpose))
-    x, y = torch.randn(2, RANDOM_SAMPLES, size, dtype=torch.float64, generator=generator, device="cpu").to(bench.device)
-    return Samples(x, y)
+    numbers = random_numbers("theorem 2", bench.seed, size, *purpose)
+    return Samples(*normal((2, RANDOM_SAMPLES, size), numbers, device=bench.device))
 
 
 def _symmetric(bench: Bench, size: int) -> Samples:
@@ -194,7 +193,7 @@ def stationarity(bench: Bench) -> xarray.Dataset:
     data = _random(bench, 3, "stationarity")
     at_zero = float(data.loss(data.x)[0])
     changes, slopes, norms = [], [], []
-    for n in SHORTCUT_DEPTHS:
+    for n in FOLLOWED_DEPTHS:
         spec = ShortcutSpec(2 * n, data.width, n, mid="tanh")
         u = torch.stack([initial_weights(spec, seed=seed_of(bench.seed, n, k)) for k in range(DIRECTIONS)]).to(data.x)
         u = u / u.norm(dim=(-2, -1), keepdim=True)
@@ -206,7 +205,7 @@ def stationarity(bench: Bench) -> xarray.Dataset:
         norms.append(float(shortcut_hessian(spec, _zeros(spec, data.x), data, route="autograd").matrix.norm()))
     return xarray.Dataset(
         {"change": (("n", "t"), numpy.array(changes)), "slope": ("n", slopes), "hessian": ("n", norms)},
-        {"n": list(SHORTCUT_DEPTHS), "t": DISTANCES},
+        {"n": list(FOLLOWED_DEPTHS), "t": DISTANCES},
         {"measure": MEASURE_NAME, "part": "stationarity", "lowest": VISIBLE_CHANGES[0], "highest": VISIBLE_CHANGES[1]},
     )
 
@@ -267,3 +266,60 @@ def biases(bench: Bench, sizes: Sequence[int]) -> xarray.Dataset:
 def _zero_eigenvalues(hessian: Tensor) -> int:
     magnitudes = torch.linalg.eigvalsh(hessian).abs()
     return int((magnitudes <= ZERO_EIGENVALUE * magnitudes.max()).sum())
+
+
+# -- does gradient descent get away from zero?
+
+
+def escape(bench: Bench, data: WhitenedData, *, networks: int, steps: int, per_decade: int) -> xarray.Dataset:
+    """Final losses (n, start, network, rate), infinite where one diverged. per_decade: learning rates."""
+    first, last = (round(decade * per_decade) for decade in RATE_DECADES)
+    rates = [rate_of(k, per_decade) for k in range(first, last + 1)]
+    seeds, cases = bench.seeds(networks), list(itertools.product(SHORTCUT_DEPTHS, START_FACTORS))
+    found = []
+    for done, (n, start) in enumerate(cases):
+        bench.steps("training n-shortcut networks from small weights")(done, len(cases))
+        ended = train_grid(
+            ShortcutSpec(LAYERS, COMPONENTS, n),
+            data.moments,
+            "zero",
+            seeds=seeds,
+            rates=rates,
+            steps=steps,
+            device=bench.device,
+            factor=start,
+            record=[],
+        )
+        found.append(ended.final_losses.numpy())
+    shape = (len(SHORTCUT_DEPTHS), len(START_FACTORS), len(seeds), len(rates))
+    return xarray.Dataset(
+        {"loss": (("n", "start", "network", "rate"), numpy.reshape(found, shape))},
+        {"n": list(SHORTCUT_DEPTHS), "start": list(START_FACTORS), "network": seeds, "rate": rates},
+        {
+            "measure": MEASURE_NAME,
+            "part": "escape",
+            "data": data.name,
+            "layers": LAYERS,
+            "steps": steps,
+            "loss_at_zero": float(data.samples.loss(data.samples.x)[0]),
+            "lowest_loss": data.moments.lowest_loss,
+        },
+    )
+
+
+def at_best_rates(losses: xarray.DataArray) -> xarray.Dataset:
+    """Losses (n, network) at the rate of each n's lowest mean, that rate (n), and whether it is the first or last.
+
+    Where all rates end alike (`flat`) none is best, and none on an edge.
+    """
+    columns = losses.transpose("n", "network", "rate").values
+    best = [best_rate(each) for each in columns]
+    return xarray.Dataset(
+        {
+            "loss": (("n", "network"), [each[:, its.place] for each, its in zip(columns, best, strict=True)]),
+            "rate": ("n", losses["rate"].values[[its.place for its in best]]),
+            "flat": ("n", [its.flat for its in best]),
+            "on_edge": ("n", [its.on_edge for its in best]),
+        },
+        {"n": losses["n"].values},
+    )

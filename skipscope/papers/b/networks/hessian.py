@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -29,6 +31,9 @@ from skipscope.papers.b.networks.loss import Data, Moments, Samples, check_width
 from skipscope.papers.b.networks.network import Seen, ShortcutSpec, as_vector, backward, from_vector, outputs, scaled
 
 ROUTES = ("moments", "patterns", "autograd")
+LOG_CEILING = 14  # log10 of a condition number, above which it is rounding noise of float64
+RELATIVE_NOISE = 10.0**-LOG_CEILING  # of the largest |lambda|: smaller ones are rounding errors
+SMALL_QUANTILE = 0.1  # the quantile of |lambda| that stands for the smallest, as in the paper
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,3 +158,28 @@ def _mirror(matrix: Tensor, block: int) -> None:
         own = slice(start, start + block)
         matrix[:start, own] = matrix[own, :start].T
         matrix[own, own] = (matrix[own, own] + matrix[own, own].T) / 2
+
+
+# -- numbers of its whole spectrum, in float64
+
+
+def spectrum_numbers(spec: ShortcutSpec, weights: Tensor, moments: Moments) -> dict[str, float]:
+    """index: the share of negative eigenvalues, except those that are rounding noise."""
+    at = shortcut_hessian(spec, weights, moments)
+    values = torch.linalg.eigvalsh(at.matrix)
+    magnitudes = values.abs()
+    largest, tenth = float(magnitudes.max()), float(magnitudes.quantile(SMALL_QUANTILE))
+    return {
+        "loss": at.loss,
+        "gradient": float(at.gradient.norm()),
+        "largest": largest,
+        "tenth": tenth,
+        "index": float((values < -RELATIVE_NOISE * largest).double().mean()),
+    }
+
+
+def log_condition(largest: Any, tenth: Any) -> numpy.ndarray:
+    """log10 of largest / tenth; NaN where that is above LOG_CEILING, and hence rounding noise."""
+    largest, tenth = numpy.asarray(largest, float), numpy.asarray(tenth, float)
+    fine = tenth > RELATIVE_NOISE * largest
+    return numpy.where(fine, numpy.log10(largest / numpy.where(fine, tenth, 1.0)), numpy.nan)

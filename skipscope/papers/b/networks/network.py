@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from skipscope.constraints import Constrained, Constraint, Expectation, at_least
 from skipscope.errors import InputError
+from skipscope.numerics import normal
 from skipscope.papers.b.theory.hessian_at_zero import identity
 from skipscope.papers.b.theory.slopes import Activation, along
 
@@ -150,8 +151,7 @@ def initial_weights(
         seed = torch.Generator("cpu").manual_seed(seed)
     if seed.device.type != "cpu":
         raise InputError(f"seed: expected a generator on the CPU, got one on {seed.device}")
-    shape = (spec.depth, spec.width, spec.width)
-    drawn = torch.randn(shape, generator=seed, dtype=torch.float64, device="cpu")
+    drawn = normal((spec.depth, spec.width, spec.width), seed)
     if init == "orthogonal":
         Q, R = torch.linalg.qr(drawn)
         weights = Q * R.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # else Q is not uniform

@@ -31,9 +31,7 @@ import xarray
 
 from skipscope.constraints import Constrained, above, at_least, each, multiple_of, not_empty
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.architectures import WITH_HESSIANS
 from skipscope.papers.b.learning_rates import CHOSEN_BY_JUDGED_SEEDS
-from skipscope.papers.b.measurements.hessian_spectrum import log_condition
 from skipscope.papers.b.measurements.hessians_in_training import (
     CONVERGED_SHARE,
     Descents,
@@ -42,7 +40,8 @@ from skipscope.papers.b.measurements.hessians_in_training import (
     padded,
     steps_to,
 )
-from skipscope.papers.b.whitened import LOWEST_LOSS, whitened_data
+from skipscope.papers.b.networks.hessian import log_condition
+from skipscope.papers.b.subjects import LOWEST_LOSS, WITH_HESSIANS, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 

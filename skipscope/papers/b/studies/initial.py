@@ -26,11 +26,10 @@ import xarray
 
 from skipscope.constraints import Constrained, at_least, each, multiple_of, not_empty
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.architectures import ARCHITECTURES, WITH_HESSIANS
 from skipscope.papers.b.learning_rates import CHOSEN_BY_JUDGED_SEEDS, NONE_ON_EDGE
-from skipscope.papers.b.measurements.hessian_spectrum import LOG_CEILING, log_condition, spectrum_numbers
 from skipscope.papers.b.networks import initial_weights
-from skipscope.papers.b.whitened import WhitenedData, whitened_data
+from skipscope.papers.b.networks.hessian import LOG_CEILING, log_condition, spectrum_numbers
+from skipscope.papers.b.subjects import ARCHITECTURES, WITH_HESSIANS, WhitenedData, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 

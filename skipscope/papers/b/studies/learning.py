@@ -34,12 +34,16 @@ import xarray
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, multiple_of
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.architectures import ARCHITECTURES
-from skipscope.papers.b.learning_rates import CHOSEN_BY_JUDGED_SEEDS, NONE_ON_EDGE, ON_EDGE, trained_at_best_rate
-from skipscope.papers.b.measurements.fits import extreme_per_seed
+from skipscope.papers.b.learning_rates import (
+    CHOSEN_BY_JUDGED_SEEDS,
+    NONE_ON_EDGE,
+    ON_EDGE,
+    extreme_per_seed,
+    trained_at_best_rate,
+)
 from skipscope.papers.b.networks import Samples
 from skipscope.papers.b.studies.initial import B20, DEPTHS_AFTER_TRAINING, LOSSES_APART
-from skipscope.papers.b.whitened import WhitenedData, whitened_data
+from skipscope.papers.b.subjects import ARCHITECTURES, WhitenedData, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 

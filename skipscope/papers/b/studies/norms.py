@@ -28,11 +28,8 @@ import xarray
 
 from skipscope.constraints import Constrained, above, at_least, each, multiple_of, several
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.measurements.fits import log_slope
-from skipscope.papers.b.measurements.states_and_branches import STARTS, branches, states
-from skipscope.papers.b.measurements.weight_norms import residual_norms, shortcut_norms
-from skipscope.papers.b.networks.residual import residual_training
-from skipscope.papers.b.whitened import whitened_data
+from skipscope.papers.b.measurements.depth import STARTS, branches, log_slope, residual_norms, shortcut_norms, states
+from skipscope.papers.b.subjects import residual_training, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 

@@ -14,7 +14,7 @@ paper, for days.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -27,11 +27,9 @@ from skipscope.constraints import Constrained, Expectation, at_least, each, mult
 from skipscope.data import Dataset
 from skipscope.models.specification import blocks_per_stage
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.learning_rates import trained_at_best_rate
-from skipscope.papers.b.measurements.fits import extreme_per_seed
+from skipscope.papers.b.learning_rates import extreme_per_seed, trained_at_best_rate
 from skipscope.papers.b.networks import ShortcutSpec
-from skipscope.papers.b.networks.residual import residual_training
-from skipscope.papers.b.whitened import COMPONENTS, whitened_data
+from skipscope.papers.b.subjects import COMPONENTS, residual_training, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 from skipscope.training import Settings
@@ -126,15 +124,8 @@ def _residual(bench: Bench, settings: ShortcutSettings) -> Found:
         return {}
     data = bench.data(settings.residual_data)
     images, training = data.to(bench.device), residual_training(settings.residual_epochs, DROPS)
-    seeds = bench.seeds(settings.networks)
-    found = {}
-    for n in SHORTCUT_DEPTHS:
-        tasks = [
-            Task(f"residual-{n}-{depth}", partial(_tested, bench, images, training, seeds, n, depth))
-            for depth in settings.residual
-        ]
-        found[n] = dict(zip(settings.residual, bench.sweep(tasks), strict=True))
-    return found
+    tested = partial(_tested, bench, images, training, bench.seeds(settings.networks))
+    return _of_all_depths(bench, "residual", settings.residual, tested)
 
 
 def _tested(
@@ -162,28 +153,32 @@ def _connected(bench: Bench, settings: ShortcutSettings) -> Found:
         return {}
     white = whitened_data(bench, settings.data)
     data = white.first(settings.samples)
+
+    def trained(n: int, depth: int) -> xarray.Dataset:
+        return trained_at_best_rate(
+            bench,
+            ShortcutSpec(depth, COMPONENTS, n, pre="relu", mid="relu"),
+            data,
+            "zero",
+            networks=settings.connected_networks,
+            steps=settings.steps,
+            per_decade=2,
+            factor=START_FACTOR,
+            attrs={"measure": MEASURE_NAME, "kind": "connected", "data": white.name, "samples": len(data.x)},
+        )
+
+    return _of_all_depths(bench, "connected", settings.connected, trained, "fully connected networks")
+
+
+def _of_all_depths(
+    bench: Bench, kind: str, depths: Sequence[int], compute: Callable[[int, int], xarray.Dataset], what: str = ""
+) -> Found:
+    """compute: the dataset of a shortcut depth and a depth. what: is trained, for the progress."""
     found = {}
     for n in SHORTCUT_DEPTHS:
-        tasks = [
-            Task(
-                f"connected-{n}-{depth}",
-                partial(
-                    trained_at_best_rate,
-                    bench,
-                    ShortcutSpec(depth, COMPONENTS, n, pre="relu", mid="relu"),
-                    data,
-                    "zero",
-                    networks=settings.connected_networks,
-                    steps=settings.steps,
-                    per_decade=2,
-                    factor=START_FACTOR,
-                    attrs={"measure": MEASURE_NAME, "kind": "connected", "data": white.name, "samples": len(data.x)},
-                ),
-            )
-            for depth in settings.connected
-        ]
-        swept = bench.sweep(tasks, f"fully connected networks, shortcuts of depth {n}")
-        found[n] = dict(zip(settings.connected, swept, strict=True))
+        tasks = [Task(f"{kind}-{n}-{depth}", partial(compute, n, depth)) for depth in depths]
+        swept = bench.sweep(tasks, what and f"{what}, shortcuts of depth {n}")
+        found[n] = dict(zip(depths, swept, strict=True))
     return found
 
 

@@ -31,7 +31,7 @@ import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, above, at_least, at_most, each, not_empty
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, seed_of
 from skipscope.papers.b import PAPER
 from skipscope.papers.b.theory import lemma1, theorem1, unit_labels
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
@@ -182,8 +182,7 @@ def _circle(angles: list[float]) -> Tensor:
 
 
 def _sphere(size: int, count: int, seed: int) -> Tensor:
-    generator = torch.Generator("cpu").manual_seed(seed)
-    points = torch.randn(size, count, dtype=torch.float64, generator=generator, device="cpu")
+    points = normal((size, count), torch.Generator("cpu").manual_seed(seed))
     return points / points.norm(dim=0)
 
 
@@ -203,15 +202,13 @@ def _apart(size: int, count: int, seed: int) -> tuple[Tensor, float]:
 def _lemma1(settings: Theorem1Settings, seed: int) -> xarray.Dataset:
     """Units for random unit vectors: one that moves the first of them to a further one."""
     rows: list[dict[str, float]] = []
-    for d in (3, 5, 10):
-        for m in (2, 8, 20):
-            for draw in range(settings.draws):
-                points, nearest = _apart(d, m + 1, seed_of("lemma 1", seed, d, m, draw))
-                A = points[:, :m]
-                for share in RHO_SHARES:
-                    rho = min(2 * share * nearest, 2.0)
-                    errors = lemma1(A, 0, points[:, m], rho).check()
-                    rows.append({"image": errors.image, "norm": errors.norm, "size": d, "columns": m, "rho": rho})
+    for d, m, draw in itertools.product((3, 5, 10), (2, 8, 20), range(settings.draws)):
+        points, nearest = _apart(d, m + 1, seed_of("lemma 1", seed, d, m, draw))
+        A = points[:, :m]
+        for share in RHO_SHARES:
+            rho = min(2 * share * nearest, 2.0)
+            errors = lemma1(A, 0, points[:, m], rho).check()
+            rows.append({"image": errors.image, "norm": errors.norm, "size": d, "columns": m, "rho": rho})
     return table("unit", range(len(rows)), rows, measure=MEASURE_NAME, part="lemma1")
 
 

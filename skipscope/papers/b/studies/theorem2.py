@@ -36,9 +36,9 @@ from skipscope.constraints import Constrained, at_least, each, not_empty, severa
 from skipscope.papers.b import PAPER
 from skipscope.papers.b.learning_rates import NONE_ON_EDGE, ON_EDGE
 from skipscope.papers.b.measurements import zero_weights
-from skipscope.papers.b.measurements.fits import log_slope
-from skipscope.papers.b.measurements.leaving_zero import SHORTCUT_DEPTHS, START_FACTORS, at_best_rates, escape
-from skipscope.papers.b.whitened import COMPONENTS, LOWEST_LOSS, whitened_data
+from skipscope.papers.b.measurements.depth import log_slope
+from skipscope.papers.b.measurements.zero_weights import SHORTCUT_DEPTHS, START_FACTORS, at_best_rates
+from skipscope.papers.b.subjects import COMPONENTS, LOWEST_LOSS, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 
@@ -185,7 +185,7 @@ def run(bench: Bench, settings: Theorem2Settings) -> Evidence:
         "relu": partial(zero_weights.relu, bench, white, networks=networks),
         "biases": partial(zero_weights.biases, bench, sizes),
         "escape": partial(
-            escape, bench, white, networks=networks, steps=settings.steps, per_decade=settings.per_decade
+            zero_weights.escape, bench, white, networks=networks, steps=settings.steps, per_decade=settings.per_decade
         ),
     }
     found = bench.sweep(Task(name, compute) for name, compute in parts.items())

@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.papers.b.theory.moving_unit import UNIT_TOLERANCE, LemmaOne, expect_unit_columns, lemma1
-from skipscope.papers.b.theory.sphere_path import SpherePath, lemma2
+from skipscope.numerics import normal
+from skipscope.papers.b.theory.lemmas import UNIT_TOLERANCE, LemmaOne, SpherePath, expect_unit_columns, lemma1, lemma2
 
 SPARE_DIGITS = 50  # of an exact evaluation, beyond those that the predicted growth of errors uses up
 
@@ -278,3 +278,22 @@ def _shared(lengths: list[float], units: int) -> list[int]:
         steps[k] += 1
         heapq.heapreplace(longest, (-lengths[k] / steps[k], k))
     return steps
+
+
+def unit_labels(classes: Tensor, size: int, jitter: float = 0.1, seed: int = 0) -> Tensor:
+    """One-hot columns (size, m) for classes (m,), jittered by Gaussian noise and brought back to length 1.
+
+    Without jitter two samples of a class have the same label, and the theorem's distance rho is 0.
+    """
+    classes = torch.as_tensor(classes)
+    if classes.ndim != 1 or classes.is_floating_point() or not classes.numel():
+        raise InputError(
+            f"expected classes as integers of shape (m,), got {classes.dtype} of shape {tuple(classes.shape)}"
+        )
+    if int(classes.min()) < 0 or int(classes.max()) >= size:
+        raise InputError(f"expected classes from 0 to {size - 1}, got {int(classes.min())} to {int(classes.max())}")
+    if not jitter >= 0:
+        raise InputError(f"expected jitter >= 0, got {jitter}")
+    noise = normal((size, len(classes)), torch.Generator("cpu").manual_seed(seed), device=classes.device)
+    Y = torch.nn.functional.one_hot(classes.long(), size).T + jitter * noise
+    return Y / Y.norm(dim=0)

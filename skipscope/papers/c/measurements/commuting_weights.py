@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import torch
 import xarray
 from torch import Tensor
 
-from skipscope.numerics import seed_of
+from skipscope.numerics import random_numbers
 from skipscope.papers.c.theory import commuting_product, random_matrices
 from skipscope.papers.kit.tables import table
 
@@ -26,7 +27,7 @@ EIGENVALUES = (0.01, 0.1, 0.3, 0.9)  # largest absolute values
 
 
 def drawing(*parts: int | str) -> torch.Generator:
-    return torch.Generator("cpu").manual_seed(seed_of("theorems of C", *parts))
+    return random_numbers("theorems of C", *parts)
 
 
 def frame(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -50,13 +51,12 @@ def _led(layers: int, size: int, generator: torch.Generator, ratio: float = RATI
 def sums(*, draws: int, size: int, layers: int, seed: int) -> xarray.Dataset:
     """Of theorems 1 to 3: the sum over eigenvectors against dense weights, layer by layer."""
     rows = []
-    for kind, paths in {"PlainNet": 1, "ResNet": 1, "ResNeXt": PATHS}.items():
-        for draw in range(draws):
-            generator = drawing("sums", seed, kind, draw)
-            start, basis = frame(size, generator)
-            values = torch.stack([_led(layers, size, generator) for _ in range(paths)], 1)
-            network = commuting_product(start, basis, values, skips=kind != "PlainNet")
-            rows.append({"kind": kind, "paths": paths, "error": network.error})
+    for (kind, paths), draw in product({"PlainNet": 1, "ResNet": 1, "ResNeXt": PATHS}.items(), range(draws)):
+        generator = drawing("sums", seed, kind, draw)
+        start, basis = frame(size, generator)
+        values = torch.stack([_led(layers, size, generator) for _ in range(paths)], 1)
+        network = commuting_product(start, basis, values, skips=kind != "PlainNet")
+        rows.append({"kind": kind, "paths": paths, "error": network.error})
     return table("case", range(len(rows)), rows, measure=MEASURE, part="sums", layers=layers, width=size)
 
 
@@ -70,22 +70,21 @@ def collapse(*, draws: int, size: int, layers: int, seed: int) -> xarray.Dataset
     shape = (len(cases), draws, layers)
     cosine, colinear = torch.empty(shape, dtype=torch.float64), torch.empty(shape, dtype=torch.float64)
     ratio = torch.empty(shape[:2], dtype=torch.float64)
-    for place, case in enumerate(cases):
-        for draw in range(draws):
-            generator = drawing("collapse", seed, case, draw)
-            bases = [frame(size, generator)[1] for _ in range(layers)]
-            first, basis = frame(size, generator)
-            second = frame(size, generator)[0]
-            values = _eigenvalues(case, layers, size, generator)
-            states = torch.stack([first, second], 1)
-            largest = values.abs().topk(2).values
-            ratio[place, draw] = (largest[:, 1] / largest[:, 0]).max()
-            for layer in range(layers):
-                V = bases[layer] if case == APART else basis
-                states = V @ (values[layer, :, None] * (V.T @ states))
-                states = states / states.norm(dim=0)
-                cosine[place, draw, layer] = (V[:, 0] @ states[:, 0]).abs()
-                colinear[place, draw, layer] = (states[:, 0] @ states[:, 1]).abs()
+    for (place, case), draw in product(enumerate(cases), range(draws)):
+        generator = drawing("collapse", seed, case, draw)
+        bases = [frame(size, generator)[1] for _ in range(layers)]
+        first, basis = frame(size, generator)
+        second = frame(size, generator)[0]
+        values = _eigenvalues(case, layers, size, generator)
+        states = torch.stack([first, second], 1)
+        largest = values.abs().topk(2).values
+        ratio[place, draw] = (largest[:, 1] / largest[:, 0]).max()
+        for layer in range(layers):
+            V = bases[layer] if case == APART else basis
+            states = V @ (values[layer, :, None] * (V.T @ states))
+            states = states / states.norm(dim=0)
+            cosine[place, draw, layer] = (V[:, 0] @ states[:, 0]).abs()
+            colinear[place, draw, layer] = (states[:, 0] @ states[:, 1]).abs()
     return xarray.Dataset(
         {
             "cosine": (("case", "draw", "layer"), cosine.numpy()),
@@ -149,26 +148,25 @@ def _drawn_eigenvalues(signs: str, scale: float, layers: int, size: int, generat
 def approximation(*, draws: int, size: int, layers: int, seed: int) -> xarray.Dataset:
     """Approximation 16 for eigenvalues of all signs and sizes: medians over draws."""
     rows = []
-    for signs in SIGNS:
-        for scale in EIGENVALUES:
-            found, plain = [], []
-            for draw in range(draws):
-                generator = drawing("approximation", seed, signs, str(scale), draw)
-                start, basis = frame(size, generator)
-                values = _drawn_eigenvalues(signs, scale, layers, size, generator)
-                found.append(commuting_product(start, basis, values, skips=True))
-                plain.append(commuting_product(start, basis, values).log10_condition)
-            rows.append(
-                {
-                    "signs": signs,
-                    "scale": scale,
-                    "bounded": _median([network.bounded_error for network in found]),
-                    "error": _median([network.approximation_error for network in found]),
-                    "cosine": _median([network.cosine for network in found]),
-                    "log10_condition": _median([network.log10_condition for network in found]),
-                    "log10_condition_plain": _median(plain),
-                }
-            )
+    for signs, scale in product(SIGNS, EIGENVALUES):
+        found, plain = [], []
+        for draw in range(draws):
+            generator = drawing("approximation", seed, signs, str(scale), draw)
+            start, basis = frame(size, generator)
+            values = _drawn_eigenvalues(signs, scale, layers, size, generator)
+            found.append(commuting_product(start, basis, values, skips=True))
+            plain.append(commuting_product(start, basis, values).log10_condition)
+        rows.append(
+            {
+                "signs": signs,
+                "scale": scale,
+                "bounded": _median([network.bounded_error for network in found]),
+                "error": _median([network.approximation_error for network in found]),
+                "cosine": _median([network.cosine for network in found]),
+                "log10_condition": _median([network.log10_condition for network in found]),
+                "log10_condition_plain": _median(plain),
+            }
+        )
     return table("case", range(len(rows)), rows, measure=MEASURE, part="approximation", layers=layers)
 
 
@@ -179,22 +177,21 @@ def _median(values: list[float]) -> float:
 def paths(*, draws: int, size: int, layers: int, seed: int) -> xarray.Dataset:
     """Theorem 3: in every path the first eigenvalue leads. Of their sums it does, or paths cancel and it does not."""
     rows = []
-    for kind in ("sums ordered", "sums not ordered"):
-        for draw in range(draws):
-            generator = drawing("paths", seed, kind, draw)
-            start, basis = frame(size, generator)
-            values = uniform((layers, PATHS, size), 0.2, RATIO, generator)
-            values[..., 0] = 1.0
-            if kind == "sums not ordered":
-                values[:, 1::2, 0] = -1.0
-            network = commuting_product(start, basis, values, skips=True)
-            rows.append(
-                {
-                    "kind": kind,
-                    "ratio": network.largest_ratio,
-                    "ratio_of_sums": network.largest_ratio_of_sums,
-                    "cosine": network.cosine,
-                    "bounded": network.bounded_error,
-                }
-            )
+    for kind, draw in product(("sums ordered", "sums not ordered"), range(draws)):
+        generator = drawing("paths", seed, kind, draw)
+        start, basis = frame(size, generator)
+        values = uniform((layers, PATHS, size), 0.2, RATIO, generator)
+        values[..., 0] = 1.0
+        if kind == "sums not ordered":
+            values[:, 1::2, 0] = -1.0
+        network = commuting_product(start, basis, values, skips=True)
+        rows.append(
+            {
+                "kind": kind,
+                "ratio": network.largest_ratio,
+                "ratio_of_sums": network.largest_ratio_of_sums,
+                "cosine": network.cosine,
+                "bounded": network.bounded_error,
+            }
+        )
     return table("case", range(len(rows)), rows, measure=MEASURE, part="paths", layers=layers, paths=PATHS)

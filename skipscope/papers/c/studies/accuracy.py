@@ -169,17 +169,14 @@ def evidence(
     }
     claims = {C1: gathered(found, deciding, accuracies)}
     if PATHS in titles and RESIDUAL in titles:
-        claims[C2] = gathered(found, deciding, {GAIN: _gain})
+        gain = {GAIN: lambda data: of_title(data, "test", PATHS) - of_title(data, "test", RESIDUAL)}
+        claims[C2] = gathered(found, deciding, gain)
     return claims | ({} if fitted is None else {C14: _generalising(fitted)})
 
 
 def of_title(dataset: xarray.Dataset, what: str, title: str) -> numpy.ndarray:
     """Accuracy in "train" or "test" of what a network reached at its best rate, one value per seed."""
     return dataset[f"reached_{what}_accuracy"].sel(network=title).values
-
-
-def _gain(dataset: xarray.Dataset) -> numpy.ndarray:
-    return of_title(dataset, "test", PATHS) - of_title(dataset, "test", RESIDUAL)
 
 
 def _generalising(fitted: xarray.Dataset) -> dict[Quantity, Any]:

@@ -22,16 +22,8 @@ import numpy
 import xarray
 
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.layer_conditions import between, layer_conditions, logarithms
-from skipscope.papers.c.subjects import (
-    COST_AFTER_ACCURACY,
-    PLAIN,
-    RESIDUAL,
-    TWIN_PRESETS,
-    TwinSettings,
-    gathered,
-    subjects,
-)
+from skipscope.papers.c.layer_conditions import between, conditions_of_subjects, logarithms
+from skipscope.papers.c.subjects import COST_AFTER_ACCURACY, PLAIN, RESIDUAL, TWIN_PRESETS, TwinSettings, gathered
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 
 SINGULAR = Quantity("share of layers with infinite cond of hidden states, PlainNet")
@@ -67,8 +59,7 @@ C6 = Claim(
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
-    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
-    return evidence(found, settings.deciding)
+    return evidence(conditions_of_subjects(bench, settings), settings.deciding)
 
 
 def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> Evidence:

@@ -22,7 +22,7 @@ batch's own statistics in the norms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ from skipscope.papers.c.subjects import (
     subject,
     without_path,
 )
-from skipscope.papers.c.twins import Reached, reached, twins
+from skipscope.papers.c.twins import Reached, measured_twins, reached, twins
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.training.trackers import WHAT, Tracker, distributions
 
@@ -196,27 +196,20 @@ def _distributions(
 def gradient_ranks(bench: Bench, of: TwinSubject, most: int) -> xarray.Dataset:
     """Rank over full rank (network, seed, when, layer); NaN for networks that diverged before the first look."""
     images, labels = of.samples(bench.device, most)
-    pairs = [(title, seed) for title in of.models for seed in of.seeds]
-    progress = bench.steps(f"ranks of gradients of {of.title}")
-    among, rows = twins(bench, of), []
-    for done, (title, seed) in enumerate(pairs):
-        progress(done, len(pairs))
-        rows.append([_shares(model, images, labels) for model in _early(reached(bench, of, title, seed, among))])
-    layers = max(len(values) for row in rows for values in row[0].values())
-    missing = dict.fromkeys(SHARES.values(), numpy.full(layers, numpy.nan))
-    whole = [[*row, missing][: len(WHEN)] for row in rows]
-    shape = (len(of.models), len(of.seeds), len(WHEN), layers)
-    values = {name: numpy.array([[one[name] for one in row] for row in whole]) for name in SHARES.values()}
+
+    def measure(network: Reached) -> dict[str, numpy.ndarray]:
+        """Before the training, and at the first look along it where there is one: (when, layer)."""
+        rows = [_shares(network.at(epoch), images, labels) for epoch in network.looks[: len(WHEN)]]
+        missing = {name: numpy.full_like(values, numpy.nan) for name, values in rows[0].items()}
+        return {name: numpy.array([row[name] for row in [*rows, missing][: len(WHEN)]]) for name in missing}
+
+    found = measured_twins(bench, of, "ranks of gradients", measure)
+    layers = next(iter(found.values())).shape[-1]
     return xarray.Dataset(
-        {name: (("network", "seed", "when", "layer"), array.reshape(shape)) for name, array in values.items()},
+        {name: (("network", "seed", "when", "layer"), values) for name, values in found.items()},
         {"network": list(of.models), "seed": list(of.seeds), "when": list(WHEN), "layer": range(layers)},
         {"measure": "gradient_ranks", "title": of.title, "data": of.data.name, "samples": len(images)},
     )
-
-
-def _early(network: Reached) -> Iterator[BlockNetwork | Any]:
-    """As it was before the training, and at the first look along it where there is one."""
-    yield from (network.at(epoch) for epoch in network.looks[: len(WHEN)])
 
 
 def _shares(model: BlockNetwork | Any, images: Tensor, labels: Tensor) -> dict[str, numpy.ndarray]:

@@ -34,9 +34,9 @@ import xarray
 
 from skipscope.constraints import Constrained, Expectation, at_least, each, from_to, not_empty
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.measurements import commuting_weights, equal_values, perturbed_inputs, random_weights
+from skipscope.papers.c.measurements import commuting_weights, equal_values, random_matrices
 from skipscope.papers.c.measurements.commuting_weights import LED
-from skipscope.papers.c.measurements.random_weights import TENTH
+from skipscope.papers.c.measurements.random_matrices import TENTH
 from skipscope.papers.c.subjects import TwinSettings
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
@@ -164,11 +164,11 @@ def run(bench: Bench, settings: TheoremsSettings) -> Evidence:
         "powers": partial(commuting_weights.powers, layers=layers),
         "approximation": partial(commuting_weights.approximation, **drawn),
         "paths": partial(commuting_weights.paths, **drawn),
-        "products": partial(random_weights.products, draws=draws, size=size, units=settings.units, seed=seed),
-        "moments": partial(random_weights.moments, size=5 * size, units=10 * size, seed=seed),
-        "singularity": partial(random_weights.singularity, draws=settings.matrices, sizes=(2, size), seed=seed),
-        "perturbations": partial(perturbed_inputs.perturbations, draws=draws, size=size, seed=seed),
-        "ranks": partial(perturbed_inputs.ranks, size=size, seed=seed),
+        "products": partial(random_matrices.products, draws=draws, size=size, units=settings.units, seed=seed),
+        "moments": partial(random_matrices.moments, size=5 * size, units=10 * size, seed=seed),
+        "singularity": partial(random_matrices.singularity, draws=settings.matrices, sizes=(2, size), seed=seed),
+        "perturbations": partial(random_matrices.perturbations, draws=draws, size=size, seed=seed),
+        "ranks": partial(random_matrices.ranks, size=size, seed=seed),
         "training": partial(equal_values.training, bench, settings.plan),
         "kept": partial(equal_values.kept, bench, settings.plan),
     }

@@ -22,16 +22,8 @@ import xarray
 from scipy.stats import spearmanr
 
 from skipscope.papers.c import PAPER
-from skipscope.papers.c.layer_conditions import layer_conditions, logarithms, medians
-from skipscope.papers.c.subjects import (
-    COST_AFTER_ACCURACY,
-    PLAIN,
-    RESIDUAL,
-    TWIN_PRESETS,
-    TwinSettings,
-    gathered,
-    subjects,
-)
+from skipscope.papers.c.layer_conditions import conditions_of_subjects, logarithms, medians
+from skipscope.papers.c.subjects import COST_AFTER_ACCURACY, PLAIN, RESIDUAL, TWIN_PRESETS, TwinSettings, gathered
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 
 WORSE = Quantity("median log10 cond of weights, PlainNet - ResNet")
@@ -57,8 +49,7 @@ C4 = Claim(
 
 
 def run(bench: Bench, settings: TwinSettings) -> Evidence:
-    found = {text: layer_conditions(bench, of) for text, of in subjects(bench, settings, PLAIN, RESIDUAL).items()}
-    return evidence(found, settings.deciding)
+    return evidence(conditions_of_subjects(bench, settings), settings.deciding)
 
 
 def evidence(found: dict[str, xarray.Dataset], deciding: tuple[str, ...] = ()) -> Evidence:

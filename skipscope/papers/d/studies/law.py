@@ -26,7 +26,7 @@ from skipscope.measure import law
 from skipscope.measure.spectra import spectra_of
 from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
-from skipscope.numerics import seed_of
+from skipscope.numerics import normal, random_numbers
 from skipscope.papers.d import PAPER
 from skipscope.papers.d.measured_networks import (
     MeasuredNetwork,
@@ -152,8 +152,8 @@ def random_network(name: str, seed: int, *, skips: bool = True, thresholds: tupl
 
 def random_images(model: ResNet, count: int, seed: int) -> Tensor:
     weight = model.conv.weight
-    generator = torch.Generator().manual_seed(seed_of("images", seed))  # other numbers than those of the weights
-    return torch.randn(count, weight.shape[1], 8, 8, generator=generator).to(weight.device)
+    numbers = random_numbers("images", seed)  # others than those of the weights
+    return normal((count, weight.shape[1], 8, 8), numbers, torch.float32, weight.device)
 
 
 STUDY = Study(

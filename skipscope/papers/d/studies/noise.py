@@ -21,8 +21,7 @@ import xarray
 from skipscope.constraints import Expectation, at_least, each, from_to, including, some_of
 from skipscope.measure.spectra import spectra_of
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.datasets import judged
-from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
+from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, judged, measured_networks
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 from skipscope.trace.surgery import noisy_weights, with_weights
 

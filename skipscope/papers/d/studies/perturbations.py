@@ -25,8 +25,7 @@ from skipscope.data.perturbations import Perturbed, perturbed
 from skipscope.errors import InputError
 from skipscope.measure import stability
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.datasets import judged, ratios
-from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks
+from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, judged, measured_networks, ratios
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 CANDIDATES = 3  # images tried for every one that is wanted: some are misclassified

@@ -19,8 +19,7 @@ import xarray
 from skipscope.constraints import at_least
 from skipscope.measure import stability
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.datasets import judged, ratios
-from skipscope.papers.d.measured_networks import MeasuredNetwork, measured_networks
+from skipscope.papers.d.measured_networks import MeasuredNetwork, judged, measured_networks, ratios
 from skipscope.papers.d.studies.perturbations import PerturbationSettings, perturbed_images
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 

@@ -15,8 +15,14 @@ import numpy
 import xarray
 
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.datasets import SPECTRA_PRESETS, judged, of_stage, regular_units, spectra_of_networks
-from skipscope.papers.d.measured_networks import NetworkSettings
+from skipscope.papers.d.measured_networks import (
+    SPECTRA_PRESETS,
+    NetworkSettings,
+    judged,
+    of_stage,
+    regular_units,
+    spectra_of_networks,
+)
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 STAGES = (1, 2, 3)

@@ -20,15 +20,14 @@ import numpy
 import xarray
 
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.datasets import (
+from skipscope.papers.d.measured_networks import (
     SPECTRA_PRESETS,
+    NetworkSettings,
     judged,
     of_stage,
     regular_units,
     spectra_of_networks,
-    whole_stages,
 )
-from skipscope.papers.d.measured_networks import NetworkSettings
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
 
 NEGLIGIBLE = 1e-6  # of the largest value: below it a relative spread says nothing
@@ -107,8 +106,7 @@ def run(bench: Bench, settings: NetworkSettings) -> Evidence:
 def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
     parts = judged(found)
     networks = {SEEDS: len(parts)}
-    units = [part.isel(unit=(part["kind"] == "unit").values) for part in parts]
-    stages = [whole_stages(part) for part in parts]
+    units, stages = ([part.isel(unit=(part["kind"] == kind).values) for part in parts] for kind in ("unit", "stage"))
     regular = [regular_units(part) for part in parts]
     return {
         D4: {**networks, **_across_images(units, "spectra", same_stage=True)},
@@ -124,7 +122,10 @@ def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
         },
         D18: {
             **networks,
-            RANK: _members([of_stage(part, stage) for part in regular for stage in (1, 2)], _rank_shares),
+            RANK: _members(
+                [of_stage(part, stage) for part in regular for stage in (1, 2)],
+                lambda part: (part["rank"] / part["size"]).mean("sample").values,
+            ),
             **_distance_of_depths(parts),
             **_across_images(stages, "stage spectra", same_stage=False),
         },
@@ -135,9 +136,10 @@ def _across_images(parts: Sequence[xarray.Dataset], kind: str, same_stage: bool)
     """Members are the units (or stages) of all networks. same_stage: the baseline is of units of the same stage."""
     correlations, spreads, above = [], [], []
     for part in parts:
-        spectra = {str(name): _values(part, name) for name in part["unit"].values}  # samples x size
-        stage = {str(name): int(part["stage"].sel(unit=name)) for name in part["unit"].values}
-        for name, values in spectra.items():
+        names = part["unit"].values
+        spectra = {str(name): part["value"].sel(unit=name).dropna("index", how="all").values for name in names}
+        stage = {str(name): int(part["stage"].sel(unit=name)) for name in names}
+        for name, values in spectra.items():  # samples x size
             if len(values) < 2:
                 continue
             across_images = numpy.mean([_correlation(a, b) for a, b in itertools.combinations(values, 2)])
@@ -200,16 +202,8 @@ def _largest_over_median(part: xarray.Dataset) -> numpy.ndarray:
     return (part["largest"] / middle).where(2 * part["rank"] > part["size"], numpy.inf).mean("sample").values
 
 
-def _rank_shares(part: xarray.Dataset) -> numpy.ndarray:
-    return (part["rank"] / part["size"]).mean("sample").values
-
-
 def _members(parts: Sequence[xarray.Dataset], get: Callable[[xarray.Dataset], numpy.ndarray]) -> list[float]:
     return [float(value) for part in parts for value in get(part)]
-
-
-def _values(part: xarray.Dataset, name: str) -> numpy.ndarray:
-    return part["value"].sel(unit=name).dropna("index", how="all").values
 
 
 def _resampled(values: numpy.ndarray, size: int) -> numpy.ndarray:

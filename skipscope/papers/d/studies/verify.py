@@ -59,7 +59,10 @@ class Smooth(nn.Module):
 
 
 def run(bench: Bench, settings: NetworkSettings) -> Evidence:
-    networks = (network.task(_measured) for network in measured_networks(bench, settings))
+    def measured(network: MeasuredNetwork) -> xarray.Dataset:
+        return verification(network.trunk, network.images, units=network.names)
+
+    networks = (network.task(measured) for network in measured_networks(bench, settings))
     return evidence(bench.sweep(chain([Task("smooth", lambda: _smooth(bench))], networks)))
 
 
@@ -78,10 +81,6 @@ def evidence(parts: Sequence[xarray.Dataset]) -> Evidence:
             CONTROL_REJECTED: all(not part.attrs["control_passed"] for part in parts),
         }
     }
-
-
-def _measured(network: MeasuredNetwork) -> xarray.Dataset:
-    return verification(network.trunk, network.images, units=network.names)
 
 
 def _smooth(bench: Bench) -> xarray.Dataset:
