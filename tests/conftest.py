@@ -40,6 +40,7 @@ TOGETHER = {
     "tests/trace/test_surgery": "small networks",
     "tests/report/test_browser.py": "demo",
     "tests/report/test_hostile.py": "demo",
+    "tests/report/test_results_first.py": "demo",
     "tests/test_demo.py": "demo",
 }
 SMALL_DEMO: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}

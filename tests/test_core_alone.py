@@ -14,9 +14,12 @@ import pytest
 import xarray
 
 import skipscope
+from skipscope.report import write_report
 from skipscope.runs import RunFolder
 from skipscope.runs.decisions import Decision, Outcome
 from tests.commands import IN_A_PROGRAM
+from tests.report.synthetic import noise_data, spectra_data
+from tests.report.test_unknown_and_failing import UNKNOWN, a_run
 
 PROGRAM = """
 import importlib.util, json, sys
@@ -42,6 +45,7 @@ found["inspected"] = sorted(ss.inspect(model, x, budget="5m").datasets)
 found["checked"] = ss.check(model, x).verdict
 
 found["report"] = command("report", "run")
+found["report with pictures"] = command("report", "pictures")
 found["study"] = command("study")
 found["list"] = command("study", "list")
 found["run"] = command("study", "run", "D.law", "--preset", "smoke")
@@ -81,6 +85,8 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = Path(skipscope.__file__).parent
     shutil.copytree(package, folder / "skipscope", ignore=shutil.ignore_patterns("papers", "__pycache__"))
     stored_run(folder / "run")
+    noise, spectra = noise_data().assign_attrs(study="D.noise"), spectra_data().assign_attrs(study="D.spectra")
+    a_run(folder / "pictures", noise=noise, spectra=spectra)
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     subprocess.run([sys.executable, "-c", IN_A_PROGRAM + PROGRAM], cwd=folder, env=environment, check=True)
     return folder
@@ -110,6 +116,18 @@ def test_a_report_shows_stored_claims_and_plain_tables(folder: Path, found: dict
         assert text in page
     for text in ("No view is installed", "share_near_one", "0.625"):  # the mean of the variable
         assert text in page
+
+
+def test_pictures_of_the_core_show_claims_of_papers(folder: Path, found: dict[str, Any]) -> None:
+    assert found["report with pictures"]["code"] == 0, found["report with pictures"]["err"]
+    text = (folder / "pictures" / "report.html").read_text(encoding="utf-8")
+    shown = text[text.index('<section id="noise">') : text.index('<section id="made">')]
+    assert UNKNOWN in shown
+    assert "share_near_one" in shown
+    assert '<tr id="claim-D4">' in text
+    assert text.count('href="#claim-D4"') == 2  # under the scree plot and the shares, which are the core's
+    with_papers = write_report(folder / "pictures").read_text(encoding="utf-8")
+    assert UNKNOWN not in with_papers
 
 
 @pytest.mark.parametrize("name", ["study", "list", "run"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from skipscope.report.views import VIEWS, View, ViewOfMeasure, sections_of
 from skipscope.runs import RunFolder
 from tests.commands import run_command
 from tests.report.hostile import CODE, NAMES
-from tests.report.synthetic import decision, noise_data, spectra_data, stability_data
+from tests.report.synthetic import decision, spectra_data, stability_data
 
 MARK = "This part of the report could not be made, because of a bug in what shows it"
 UNKNOWN = "No view is installed for datasets of this kind"
