@@ -126,3 +126,14 @@ def test_a_table_with_rows_of_dimensions_or_groups() -> None:
     assert (hidden.columns, hidden.rows[1]) == (["tree", "high"], ["a", "2"])
     kinds = table_of(data, "Kinds", {"oldest": ("age", "max")}, "", rows={"kind": "kind"})
     assert kinds.rows == [["oak", "30"], ["elm", "20"]]
+
+
+def test_a_name_with_markup_does_not_cost_a_figure_its_panels() -> None:
+    figure = chart([Series("<img src=x>", [1, 2], [3, 4], panel=1)], panels=["left", "right"], x={}, y={}, height=300)
+    assert figure.add_hline(y=3.5, row=1, col=2).layout.shapes[0].yref == "y2"
+    assert "<img" not in figure.to_json()
+
+
+def test_bars_have_the_colour_of_their_place_and_no_line() -> None:
+    (bar,) = chart([Series("counts", ["a", "b"], [3, 4], mode="bars", place=2)], x={}, y={}, height=300).data
+    assert (bar.type, bar.marker.color, list(bar.y)) == ("bar", COLOURS[2], [3, 4])

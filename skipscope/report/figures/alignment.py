@@ -54,7 +54,9 @@ def alignment(dataset: xarray.Dataset, way: str = "ujv", sample: int = 0) -> Any
         hoverongaps=False,
         hovertemplate="%{z:.3f} of the panel's largest entry<extra></extra>",
     )
-    figure.add_scatter(**_lines(count, size))
+    x, y = _lines(count, size)
+    line, only = {"color": GREY, "width": 0.6}, {"drawn": "only"}
+    figure.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, meta=only)
     ticks = named_ticks(names)
     centres = [(place + 0.5) * size - 0.5 for place in ticks["tickvals"]]
     edges = [-0.5, count * size - 0.5]
@@ -195,7 +197,7 @@ def shown_units(dataset: xarray.Dataset) -> list[int]:
     return thinned(dataset.sizes["unit"], UNITS_IN_GRID)
 
 
-def _lines(count: int, size: int) -> dict[str, Any]:
+def _lines(count: int, size: int) -> tuple[list[float | None], list[float | None]]:
     """Between panels, all as one trace."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -204,13 +206,4 @@ def _lines(count: int, size: int) -> dict[str, Any]:
         at = place * size - 0.5
         x += [at, at, None, -0.5, end, None]
         y += [-0.5, end, None, at, at, None]
-    line = {"color": GREY, "width": 0.6}
-    return {
-        "x": x,
-        "y": y,
-        "mode": "lines",
-        "line": line,
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "meta": {"drawn": "only"},
-    }
+    return x, y

@@ -133,20 +133,11 @@ def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
     series = [replace(diagonal, more={**diagonal.more, "meta": {"drawn": "only"}})]  # no data
     for name, data in datasets.items():
         network = str(data.attrs.get("network", name))
-        shares = data[["ones_at_least", "ones"]] / data["size"]
+        proved, counted = ((data[key] / data["size"]).values.ravel() for key in ("ones_at_least", "ones"))
         text = [f"{unit}, sample {sample}" for unit in data["unit"].values for sample in range(data.sizes["sample"])]
-        series.append(
-            Series(
-                network,
-                shares["ones_at_least"].values.ravel(),
-                shares["ones"].values.ravel(),
-                "%{text}<br>proved %{x:.4f}, counted %{y:.4f}",
-                mode="markers",
-                size=9,
-                labelled=all(one.name != network for one in series),
-                text=text,
-            )
-        )
+        hover, labelled = "%{text}<br>proved %{x:.4f}, counted %{y:.4f}", all(one.name != network for one in series)
+        points = Series(network, proved, counted, hover, mode="markers", size=9, labelled=labelled, text=text)
+        series.append(points)
     return chart(
         series,
         x=axis("proved to be 1, as a share of n: (n - z - 2 r) / n, or 0", range=[-0.02, 1.02]),
