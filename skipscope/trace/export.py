@@ -1,7 +1,7 @@
 """From a module and a batch to a functional `Program`, through `torch.export`.
 
-The export is non-strict, with one named dimension for the batch; `run_decompositions({})` removes in-place
-operations and keeps attention and norms whole. See `tidy` for what is then taken out of the graph.
+The export is non-strict, with one named dimension for the batch; `functional` removes in-place operations and keeps
+attention and norms whole. See `tidy` for what is then taken out of the graph.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from skipscope.errors import InputError, TraceError
 from skipscope.trace.batch_axes import axes_of_nodes
+from skipscope.trace.functional import functional
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
 from skipscope.trace.tidy import tidy
@@ -51,7 +52,7 @@ def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     inputs.check_device(model)
     with undisturbed(model), _quiet():
         exported, example, note = _exported(model, inputs)
-        exported = exported.run_decompositions({})
+        exported = functional(exported)
     program = _program(model, exported, example.batch, inputs.axis)
     tidy(program)
     if program.batch_symbol is None:

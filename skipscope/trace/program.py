@@ -21,6 +21,7 @@ from skipscope.errors import InputError
 from skipscope.trace import operations
 
 Values = dict[fx.Node, Any]
+NUMBERS = int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 class Program:
@@ -81,8 +82,7 @@ class Program:
 
     def is_free(self, node: fx.Node) -> bool:
         """Does the node need nothing but the batch size: a size, or a tensor made in the shape of another?"""
-        numbers = int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
-        return isinstance(node.meta.get("val"), numbers) or operations.name(node) in operations.SHAPE_ONLY
+        return isinstance(node.meta.get("val"), NUMBERS) or operations.name(node) in operations.SHAPE_ONLY
 
     def shape(self, node: fx.Node, batch: int) -> tuple[int, ...]:
         return tuple(self._evaluate(size, batch) for size in node.meta["val"].shape)
