@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.linear.derivative import PULLS, PUSHES, Derivative, Routes, attempt
-from skipscope.linear.layout import by_sample
+from skipscope.linear.derivative import PULLS, PUSHES, Derivative, Routes, attempt, by_sample
 from skipscope.numerics import normal, random_numbers
 
 # Of |<J v, u> - <v, J^T u>|, relative to its size for unrelated vectors, |J v| |u| / sqrt(m).

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import SkipscopeError, first_line
-from skipscope.linear.layout import flatten, unflatten
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring
 
@@ -144,6 +143,24 @@ class Routes:
 
     push: str = next(iter(PUSHES))
     pull: str = next(iter(PULLS))
+
+
+def unflatten(block: Tensor, shape: Sequence[int], axis: int) -> Tensor:
+    """(B, n, k) -> (k, *shape) with the samples on `axis` of the shape."""
+    sample = [size for i, size in enumerate(shape) if i != axis]
+    vectors = block.permute(2, 0, 1).reshape(block.shape[2], block.shape[0], *sample)  # k, B, ...
+    return vectors.movedim(1, axis + 1).contiguous()
+
+
+def flatten(vectors: Tensor, axis: int) -> Tensor:
+    """(k, *shape) -> (B, n, k)."""
+    moved = vectors.movedim(axis + 1, 1)  # k, B, ...
+    return moved.reshape(moved.shape[0], moved.shape[1], -1).permute(1, 2, 0)
+
+
+def by_sample(tensor: Tensor, axis: int) -> Tensor:
+    """A state as one row for each sample: (*shape) -> (B, n), in float64."""
+    return tensor.detach().movedim(axis, 0).flatten(1).double()
 
 
 def attempt(product: Callable[[], Result]) -> Result | str:

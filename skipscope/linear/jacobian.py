@@ -19,9 +19,8 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.agreement import agreeing_routes
-from skipscope.linear.derivative import Derivative, Routes
+from skipscope.linear.derivative import Derivative, Routes, flatten, unflatten
 from skipscope.linear.known_spectrum import KnownSpectrum
-from skipscope.linear.layout import flatten, unflatten
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring

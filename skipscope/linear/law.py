@@ -54,7 +54,7 @@ from skipscope.linear.known_spectrum import PROBES, KnownSpectrum
 from skipscope.linear.operator import DENSE_BLOCK, Operator
 from skipscope.numerics import normal, random_numbers
 from skipscope.trace import operations
-from skipscope.trace.cuts import Cut, cuts_of
+from skipscope.trace.flow import Cut, cuts_of
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.piece import Piece

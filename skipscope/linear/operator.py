@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -247,16 +248,10 @@ class Sum(_Derived):
         return Sum(parts)
 
     def _matmat(self, V: Tensor) -> Tensor:
-        total = self.parts[0]._matmat(V)
-        for part in self.parts[1:]:
-            total = total + part._matmat(V)
-        return total
+        return reduce(torch.add, (part._matmat(V) for part in self.parts))
 
     def _rmatmat(self, U: Tensor) -> Tensor:
-        total = self.parts[0]._rmatmat(U)
-        for part in self.parts[1:]:
-            total = total + part._rmatmat(U)
-        return total
+        return reduce(torch.add, (part._rmatmat(U) for part in self.parts))
 
 
 class Product(_Derived):

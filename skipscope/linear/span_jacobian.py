@@ -1,4 +1,5 @@
-"""From a span of the trunk to its Jacobian: which function, at which state, in which floating type.
+"""From a span of the trunk to its Jacobian: which function, at which state, in which floating type, at which positions
+of its states (tokens or channels).
 
 What `span.jacobian(x, ...)` calls; `jacobian` has the operator itself.
 """
@@ -17,7 +18,6 @@ from skipscope.linear.derivative import Routes
 from skipscope.linear.jacobian import Jacobian
 from skipscope.linear.law import known_spectrum
 from skipscope.linear.operator import Operator, Product
-from skipscope.linear.positions import restricted
 from skipscope.trace.trunk import Function, Part, Point, Span, Unit
 
 
@@ -95,3 +95,46 @@ def _sum_in_state_type(unit: Unit) -> Callable[[Point, torch.dtype | None], Tens
             return unit.skip.bound(point)(entry) + unit.branch.bound(point)(entry)
 
     return argument
+
+
+def restricted(
+    operator: Operator, span: Span, *, tokens: tuple[Any, Any] | None, channels: tuple[Any, Any] | None
+) -> Operator:
+    """Columns of the entry's and rows of the exit's positions; each of the pair is an index, a list, a slice or None.
+
+    A state of tokens has the shape (tokens, channels), an image (channels, height, width), a vector (channels).
+    """
+    if tokens is None and channels is None:
+        return operator
+    columns = _chosen(span.entry_shape, _side(tokens, 0, "tokens"), _side(channels, 0, "channels"))
+    rows = _chosen(span.exit_shape, _side(tokens, 1, "tokens"), _side(channels, 1, "channels"))
+    return operator.restrict(rows, columns)
+
+
+def _side(pair: tuple[Any, Any] | None, side: int, name: str) -> Any:
+    if pair is None:
+        return None
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise InputError(f"{name}={pair!r}: expected a pair (positions at the entry, positions at the exit)")
+    return pair[side]
+
+
+def _chosen(shape: tuple[int, ...], tokens: Any, channels: Any) -> torch.Tensor:
+    if tokens is not None and len(shape) != 2:
+        raise InputError(f"tokens= needs states of shape (tokens, channels), this one has {shape}; use channels=")
+    grid = torch.arange(torch.Size(shape).numel(), device="cpu").reshape(shape)
+    if tokens is not None:
+        grid = grid.index_select(0, _positions(tokens, shape[0], "tokens"))
+    if channels is not None:
+        axis = 1 if len(shape) == 2 else 0
+        grid = grid.index_select(axis, _positions(channels, shape[axis], "channels"))
+    return grid.flatten()
+
+
+def _positions(chosen: Any, size: int, name: str) -> torch.Tensor:
+    everything = torch.arange(size, device="cpu")
+    try:
+        picked = everything[chosen]
+    except (IndexError, TypeError) as error:
+        raise InputError(f"{name}={chosen!r}: expected indices below {size}, a slice or None") from error
+    return picked.reshape(-1)

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from skipscope.linear.derivative import by_sample
 from skipscope.linear.jacobian import Jacobian
-from skipscope.linear.layout import by_sample
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring, normal, random_numbers
 

@@ -1,8 +1,12 @@
-"""Matrices assembled from products, in a unit of their own, with what is not known of them.
+"""Matrices assembled from products, in a unit of their own, with what is not known of them; their decompositions.
 
 Two things are lost in an assembly that no decomposition can see: what cancels inside a network, where large terms
 round, and what underflows there. Products from the other side, with large vectors (`scale.fresh_products`), round and
 underflow in other places. For Gaussian u the mean square of u^T M - (A^T u)^T is |M - A|_F^2 in every column.
+
+On a GPU torch's default for an SVD is a Jacobi iteration, whose vectors and small values are off by hundreds of
+rounding units even in float64; QR iteration (gesvd) is not. It takes one matrix after another there, so that small ones
+are decomposed on the CPU.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from skipscope.spectrum.checks import check_finite
 from skipscope.spectrum.scale import MARGIN, exponents, fresh_products, rounding, scaled
 
 PROBES = 4
+SMALL_SIDE = 256  # rows or columns, the fewer of the two: up to here a matrix is decomposed on the CPU
 
 
 @dataclass(frozen=True)
@@ -97,3 +102,30 @@ def check_room(product: Tensor, A: Operator) -> None:
             "as the vectors are made a little larger; its spectrum cannot be distinguished from overflow: take that "
             "of a multiple, such as 1e-100 * A"
         )
+
+
+def svdvals(matrix: Tensor) -> Tensor:
+    here = _placed(matrix)
+    return torch.linalg.svdvals(here, driver=_driver(here)).to(matrix.device)
+
+
+def thin_svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U, S, V^T."""
+    here = _placed(matrix)
+    U, S, Vt = (part.to(matrix.device) for part in torch.linalg.svd(here, full_matrices=False, driver=_driver(here)))
+    return U, S, Vt
+
+
+def triangle(rows: Tensor, above: Tensor | None = None) -> Tensor:
+    """R of A = Q R, which has the singular values of A, small ones too (A^T A would lose them); A is `rows`, or `above`
+    with `rows` below it, so that a tall matrix can be had block by block. Columns of zeros stay exactly zero."""
+    stacked = rows if above is None else torch.cat([above, rows])
+    return torch.linalg.qr(stacked, mode="r").R if stacked.shape[0] > stacked.shape[1] else stacked
+
+
+def _placed(matrix: Tensor) -> Tensor:
+    return matrix.cpu() if min(matrix.shape[-2:]) <= SMALL_SIDE else matrix
+
+
+def _driver(matrix: Tensor) -> str | None:
+    return "gesvd" if matrix.is_cuda else None

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import torch
 from torch import Tensor
@@ -41,16 +41,15 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
-from skipscope.spectrum.assembly import compared
+from skipscope.spectrum.assembly import compared, svdvals, triangle
 from skipscope.spectrum.plan import DENSE_ENTRIES
 from skipscope.spectrum.scale import exponents, scaled
-from skipscope.spectrum.unfoldings import Mode, Status, mode_condition, ratio, unfold
 
 Reduction = Literal["mode", "max", "global", "channel", "matrix"]
-REDUCTIONS = ("mode", "max", "global", "channel", "matrix")
-SEVERITY: tuple[Status, ...] = ("finite", "numerically infinite", "infinite", "overflow")
+Status = Literal["finite", "numerically infinite", "infinite", "overflow"]  # the worst last
 TYPES = (torch.float32, torch.float64)
 KNOWN_TO = 1e-3  # of sigma_min: what a condition number that counts as finite is known to, at least
+LONG_AND_NARROW = 2  # one side over the other, from where on a matrix is first made square
 
 
 @dataclass(frozen=True)
@@ -85,49 +84,28 @@ class Condition:
         return replace(self, modes=modes, reduce=reduce, **_number(modes, reduce, self.precision, self.size))
 
 
-@overload
-def condition_number(
-    A: Operator,
-    *,
-    reduce: Reduction = ...,
-    leave_out: Sequence[int] = ...,
-    channel: int = ...,
-    batched: bool = ...,
-    dtype: torch.dtype = ...,
-    precision: torch.dtype | None = ...,
-    size: int | None = ...,
-    limit: int = ...,
-) -> list[Condition]: ...
+class Options(TypedDict, total=False):
+    """Of `condition_number`, which says what they mean."""
+
+    reduce: Reduction
+    leave_out: Sequence[int]
+    channel: int
+    dtype: torch.dtype
+    precision: torch.dtype | None
+    size: int | None
+    limit: int
 
 
 @overload
-def condition_number(
-    A: Tensor,
-    *,
-    reduce: Reduction = ...,
-    leave_out: Sequence[int] = ...,
-    channel: int = ...,
-    batched: Literal[True],
-    dtype: torch.dtype = ...,
-    precision: torch.dtype | None = ...,
-    size: int | None = ...,
-    limit: int = ...,
-) -> list[Condition]: ...
+def condition_number(A: Operator, *, batched: bool = ..., **options: Unpack[Options]) -> list[Condition]: ...
 
 
 @overload
-def condition_number(
-    A: Tensor,
-    *,
-    reduce: Reduction = ...,
-    leave_out: Sequence[int] = ...,
-    channel: int = ...,
-    batched: Literal[False] = ...,
-    dtype: torch.dtype = ...,
-    precision: torch.dtype | None = ...,
-    size: int | None = ...,
-    limit: int = ...,
-) -> Condition: ...
+def condition_number(A: Tensor, *, batched: Literal[True], **options: Unpack[Options]) -> list[Condition]: ...
+
+
+@overload
+def condition_number(A: Tensor, *, batched: Literal[False] = ..., **options: Unpack[Options]) -> Condition: ...
 
 
 def condition_number(
@@ -157,8 +135,9 @@ def condition_number(
     size: what eps is multiplied by in rank and status, by default the longer side of the unfolding.
     An operator is assembled sample by sample in `dtype`; one of more than `limit` entries is refused.
     """
-    if reduce not in REDUCTIONS:
-        raise InputError(f"condition_number: expected reduce to be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
+    if reduce not in get_args(Reduction):
+        known = ", ".join(get_args(Reduction))
+        raise InputError(f"condition_number: expected reduce to be one of {known}, got {reduce!r}")
     precision = dtype if precision is None else precision
     if dtype not in TYPES or precision not in TYPES:
         raise InputError(
@@ -294,7 +273,7 @@ def _condition(
 
 def _number(spectra: Sequence[Mode], reduce: Reduction, precision: torch.dtype, size: int | None) -> dict[str, Any]:
     """One number from the modes' spectra, with the rank of the mode that decides."""
-    deciding = max(spectra, key=lambda mode: (SEVERITY.index(mode.status), mode.value))
+    deciding = max(spectra, key=lambda mode: (get_args(Status).index(mode.status), mode.value))
     value, status = max(mode.value for mode in spectra), deciding.status
     if status in ("infinite", "overflow"):
         value = deciding.value
@@ -307,3 +286,64 @@ def _number(spectra: Sequence[Mode], reduce: Reduction, precision: torch.dtype, 
         if status == "finite" and least < torch.finfo(least.dtype).smallest_normal:  # not all of its digits are there
             status = "numerically infinite"
     return {"value": value, "status": status, "rank": deciding.rank, "full_rank": min(deciding.shape)}
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One unfolding's condition."""
+
+    mode: int
+    shape: tuple[int, int]  # of the unfolding
+    value: float
+    status: Status
+    rank: int | None  # singular values above max(m, n) eps sigma_max; None after overflow
+    singular_values: Tensor  # min(m, n), descending; those that zero slices force are exactly 0; empty after overflow
+
+
+def mode_condition(
+    matrix: Tensor, nonzero: Tensor, mode: int, exponent: int, precision: torch.dtype, size: int | None, off: float
+) -> Mode:
+    """The condition of an unfolding, (m, n), over 2^exponent."""
+    shape = (matrix.shape[0], matrix.shape[1])
+    if not matrix.isfinite().all():
+        return Mode(mode, shape, math.nan, "overflow", None, matrix.new_empty(0).cpu())
+    rows, columns = nonzero.any(1), nonzero.any(0)
+    values = matrix.new_zeros(min(shape))
+    kept = min(int(rows.sum()), int(columns.sum()))
+    if kept:
+        left = matrix if rows.all() and columns.all() else matrix[rows][:, columns]
+        values[:kept] = svdvals(_compressed(left))
+    values = values.cpu()
+    value, status, rank = condition_of(values, precision, size or max(shape), off * float(matrix.abs().max()))
+    if status == "infinite" and kept == min(shape) and bool((nonzero & (matrix == 0)).any()):
+        status = "numerically infinite"  # not zero: too small to be seen next to the largest
+    return Mode(mode, shape, value, status, rank, scaled(values[None], exponent)[0])
+
+
+def _compressed(matrix: Tensor) -> Tensor:
+    """A square matrix with the singular values of a long one: several times quicker than its own decomposition."""
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
+    return triangle(tall) if tall.shape[0] > LONG_AND_NARROW * tall.shape[1] else matrix
+
+
+def condition_of(values: Tensor, precision: torch.dtype, size: int, off: float = 0.0) -> tuple[float, Status, int]:
+    """kappa, its status and the numerical rank from all singular values, in any order; a value that counts as zero is
+    at most eps size sigma_max, or `off`, what the values are known to, where that is larger."""
+    largest, smallest = float(values.max()), float(values.min())
+    tolerance = torch.finfo(precision).eps * size
+    if off > tolerance * largest:
+        tolerance = off / largest if largest else math.inf
+    rank = int((values > tolerance * largest).sum())
+    return *ratio(largest, smallest, tolerance), rank
+
+
+def ratio(largest: float, smallest: float, tolerance: float) -> tuple[float, Status]:
+    if smallest == 0:
+        return math.inf, "infinite"
+    value = largest / smallest
+    return value, "numerically infinite" if value >= 1 / tolerance else "finite"
+
+
+def unfold(tensor: Tensor, mode: int) -> Tensor:
+    """dim_mode rows, all other modes along the columns."""
+    return tensor.movedim(mode, 0).flatten(1)

@@ -216,8 +216,7 @@ def spectral_density(
         other = random_signs(max(m, n), 2, seed).to(start).expand(batch, 2, max(m, n))
         unit = InUnit.of(narrow, start[:, :2].mT.contiguous(), None if symmetric else other.mT.contiguous())
         main, side_band, exact, products = recurrence_of(unit, start, steps, symmetric)
-    main, side_band = main.cpu(), side_band.cpu()
-    exact = exact.cpu() | (steps == side)
+    exact |= steps == side
     rule = gauss_rule(main, side_band, symmetric, unit.exponent)
     half_steps = max(1, steps // 2)
     half = gauss_rule(main[..., :half_steps], side_band[..., : half_steps - 1], symmetric, unit.exponent)

@@ -35,9 +35,8 @@ from skipscope.errors import InputError
 from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.operator import Operator
 from skipscope.renamed import renamed_parameters
-from skipscope.spectrum.assembly import assembled, two_sided_error
+from skipscope.spectrum.assembly import assembled, svdvals, two_sided_error
 from skipscope.spectrum.checks import named_route
-from skipscope.spectrum.decompositions import svdvals
 from skipscope.spectrum.plan import check_fits
 from skipscope.spectrum.scale import scaled, upper
 
@@ -65,8 +64,11 @@ class Spectrum:
 
     @property
     def zeros(self) -> Tensor:
-        """(B,) values that are zero within the tolerance."""
-        return _zeros(self.values, self.tolerance, self.zeros_at_least)
+        """(B,) values that are zero within the tolerance, in float64."""
+        counted = (self.values <= self.tolerance[:, None]).sum(1)
+        largest = self.values[:, 0] if self.values.shape[1] else torch.zeros_like(self.tolerance)
+        decided = (self.tolerance <= DECISIVE_TOLERANCE * largest) | (counted <= self.zeros_at_least)
+        return torch.where(decided, counted.double(), torch.nan)
 
     @property
     def rank(self) -> Tensor:
@@ -147,14 +149,6 @@ class Values:
         proved = int(zeros.sum()) <= self.zeros  # below the bound of squares there may be values that are not zero
         counted = not _ones(self.values[None], self.bound[None]).isnan().any()
         return proved and counted and bool(self.bound.max() <= tol * self.values[0])
-
-
-def _zeros(values: Tensor, tolerance: Tensor, proved: Tensor) -> Tensor:
-    """(B,) in float64. values: (B, n); tolerance and what is proved to be zero: (B,)."""
-    counted = (values <= tolerance[:, None]).sum(1)
-    largest = values[:, 0] if values.shape[1] else torch.zeros_like(tolerance)
-    decided = (tolerance <= DECISIVE_TOLERANCE * largest) | (counted <= proved)
-    return torch.where(decided, counted.double(), torch.nan)
 
 
 def _ones(values: Tensor, bound: Tensor) -> Tensor:

@@ -26,11 +26,10 @@ from torch import Tensor
 
 from skipscope.linear.operator import Operator
 from skipscope.numerics import random_numbers
-from skipscope.spectrum.accuracy import Accuracy
 from skipscope.spectrum.checks import check_finite
 from skipscope.spectrum.orthonormal import orthonormalise, random_block, rotate
 from skipscope.spectrum.plan import BLOCK, Costs
-from skipscope.spectrum.scale import MARGIN, InUnit
+from skipscope.spectrum.scale import MARGIN, Accuracy, InUnit
 
 
 class Krylov(ABC):

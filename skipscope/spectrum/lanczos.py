@@ -25,13 +25,12 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.operator import Operator
 from skipscope.renamed import renamed_parameters
-from skipscope.spectrum.accuracy import Accuracy, default_tolerance
 from skipscope.spectrum.assembly import Assembled, assembled
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
 from skipscope.spectrum.krylov import Krylov, iterate
 from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
 from skipscope.spectrum.plan import DENSE_BYTES, Costs, Route, costs
-from skipscope.spectrum.scale import fresh_products, upper
+from skipscope.spectrum.scale import Accuracy, default_tolerance, fresh_products, upper
 
 Which = Literal["largest", "smallest", "magnitude"]
 

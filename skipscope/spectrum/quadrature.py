@@ -56,9 +56,7 @@ def _golub_kahan(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Te
     """Diagonal and upper band of B, whether the recurrence ended, and the products. v: (B, probes, n), n <= m."""
     (batch, probes, n), m = v.shape, A.shape[1]
     left, right = v.new_empty(batch, probes, steps, m), v.new_empty(batch, probes, steps, n)
-    diagonal, band = (torch.zeros(batch, probes, steps, dtype=torch.float64, device=v.device) for _ in range(2))
-    scale = diagonal.new_zeros(batch, probes)
-    ended = torch.zeros(batch, probes, dtype=torch.bool, device=v.device)
+    diagonal, band, scale, ended = _at_start(v, steps)
     products = 0
     for step in range(steps):
         right[:, :, step] = v
@@ -81,9 +79,7 @@ def _lanczos(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor
     """Diagonal and band of T, whether the recurrence ended, and the products. v: (B, probes, n)."""
     batch, probes, n = v.shape
     basis = v.new_empty(batch, probes, steps, n)
-    diagonal, band = (torch.zeros(batch, probes, steps, dtype=torch.float64, device=v.device) for _ in range(2))
-    scale = diagonal.new_zeros(batch, probes)
-    ended = torch.zeros(batch, probes, dtype=torch.bool, device=v.device)
+    diagonal, band, scale, ended = _at_start(v, steps)
     products = 0
     for step in range(steps):
         basis[:, :, step] = v
@@ -98,6 +94,12 @@ def _lanczos(A: Operator, v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor
         if ended.all():
             break
     return diagonal.cpu(), band[..., : steps - 1].cpu(), ended.cpu(), products
+
+
+def _at_start(v: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Zeros for the diagonal and the band, the largest number seen so far, and whether the recurrence has ended."""
+    diagonal = torch.zeros(*v.shape[:2], steps, dtype=torch.float64, device=v.device)
+    return diagonal, torch.zeros_like(diagonal), diagonal[..., 0].clone(), diagonal[..., 0] != 0
 
 
 def _multiply(product: Callable[[Tensor], Tensor], vectors: Tensor, A: Operator) -> Tensor:

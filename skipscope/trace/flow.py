@@ -7,7 +7,10 @@ immediate dominators; sets of nodes are bit masks, so that a model of thousands 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
@@ -16,7 +19,12 @@ from torch.utils import _pytree as pytree
 from skipscope.trace import operations
 from skipscope.trace.program import Program
 
+if TYPE_CHECKING:
+    from skipscope.trace.rule import Region
+
 LOOKUPS = frozenset("embedding embedding_bag index index_select gather".split())
+Dominator = fx.Node | None  # None stands for a root over all sources
+Call = tuple[str, ...]  # keys of nested calls, outermost first; a second call of one module has another key
 
 
 class Flow:
@@ -104,27 +112,7 @@ class Flow:
             for user in self.successors[node]:
                 descendants |= self.descendants[user]
             self.descendants[node] = descendants
-        self._dominators()
-
-    def _dominators(self) -> None:
-        """Immediate dominators below a virtual root over all sources; None stands for the root."""
-        self.dominator: dict[fx.Node, fx.Node | None] = {}
-        depth: dict[fx.Node | None, int] = {None: 0}
-        for node, before in self.predecessors.items():
-            common: fx.Node | None = before[0] if before else None
-            for other in before[1:]:
-                a: fx.Node | None = common
-                b: fx.Node | None = other
-                while a is not b:
-                    if depth[a] >= depth[b]:
-                        assert a is not None
-                        a = self.dominator[a]
-                    else:
-                        assert b is not None
-                        b = self.dominator[b]
-                common = a
-            self.dominator[node] = common
-            depth[node] = depth[common] + 1
+        self.dominator = _dominators(self.predecessors, None)
 
     # -- questions
 
@@ -146,3 +134,102 @@ def _is_float(node: fx.Node) -> bool:
 def _dtype(node: fx.Node) -> torch.dtype | None:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, Tensor) else None
+
+
+def _dominators(before: Mapping[fx.Node, Sequence[Dominator]], root: Dominator) -> dict[Dominator, Dominator]:
+    """The immediate dominator of each node below a root; before: what each node reads, in the order of the graph."""
+    dominator: dict[Dominator, Dominator] = {}
+    depth: dict[Dominator, int] = {root: 0}
+
+    def common(a: Dominator, b: Dominator) -> Dominator:
+        while a is not b:
+            if depth[a] >= depth[b]:
+                a = dominator[a]
+            else:
+                b = dominator[b]
+        return a
+
+    for node, read in before.items():
+        dominator[node] = reduce(common, read) if read else root
+        depth[node] = depth[dominator[node]] + 1
+    return dominator
+
+
+# -- module calls
+
+
+class Calls:
+    """Which call of which module executed a node."""
+
+    def __init__(self, program: Program) -> None:
+        self.modules = dict(program.model.named_modules(remove_duplicate=False))
+        self._stacks: dict[fx.Node, tuple[tuple[str, str], ...]] = {}
+
+    def stack(self, node: fx.Node) -> tuple[tuple[str, str], ...]:
+        """(key, path) of every module call around the node, the model itself first."""
+        if node not in self._stacks:
+            stack = node.meta.get("nn_module_stack") or {}
+            entries = [(key, value[0]) for key, value in stack.items() if not key.startswith("_empty")]
+            self._stacks[node] = tuple(entries) or (("", ""),)
+        return self._stacks[node]
+
+    def of(self, node: fx.Node) -> Call:
+        return tuple(key for key, _ in self.stack(node))
+
+    def path(self, node: fx.Node) -> str:
+        """The path of the innermost module that executed the node; empty for the model itself."""
+        return self.stack(node)[-1][1]
+
+    def in_leaf(self, node: fx.Node) -> bool:
+        """Was the node executed by a module without children that is not the model itself?"""
+        path = self.path(node)
+        module = self.modules.get(path)
+        return path != "" and module is not None and next(module.children(), None) is None
+
+
+# -- cuts of a branch
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A value that everything going through a term of a branch passes, or a pointwise operation (before -> after) at
+    such a place; before is after where it is a value alone.
+
+    The rank of a branch's Jacobian is at most the size of any cut, and at most the number of non-zero entries of the
+    derivative of a pointwise operation at one: an inactive ReLU passes nothing on.
+    """
+
+    before: fx.Node
+    after: fx.Node
+    term: fx.Node
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.before is not self.after
+
+
+def cuts_of(flow: Flow, region: Region) -> list[list[Cut]]:
+    """For each term of the branch, once however often it is added, its cuts, from the entry on."""
+    return [_cuts(flow, region.entry, term) for term in dict.fromkeys(region.terms) if term is not region.skip]
+
+
+def _cuts(flow: Flow, entry: fx.Node, term: fx.Node) -> list[Cut]:
+    inside = list(flow.unmask(flow.between(entry, term)))  # paths from elsewhere (context) do not count
+    among = {entry, *inside}
+    dominator = _dominators({node: [n for n in flow.predecessors[node] if n in among] for node in inside}, entry)
+    chain: list[fx.Node] = []
+    dominating: Dominator = term
+    while dominating is not None and dominating is not entry:
+        chain.insert(0, dominating)
+        dominating = dominator[dominating]
+    cuts = []
+    for before, node in zip([entry, *chain], chain, strict=False):
+        if any(isinstance(n.meta.get("val"), Tensor) and n.meta["val"].is_complex() for n in (before, node)):
+            continue  # a complex entry carries two real numbers
+        # A product with a larger tensor spreads an entry over several places: its derivative is no diagonal.
+        same = flow.predecessors[node] == [before] and operations.same_shape(before, node)
+        if operations.kind(node) == "pointwise" and same:
+            cuts.append(Cut(before, node, term))
+        elif isinstance(node.meta.get("val"), Tensor):
+            cuts.append(Cut(node, node, term))
+    return cuts

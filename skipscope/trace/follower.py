@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import TraceError
-from skipscope.trace.recording import Place, Recording, Watch, exchanged, state_of, tensors_of, with_state
+from skipscope.trace.inputs import tensors_of
+from skipscope.trace.recording import Place, Recording, Watch, exchanged, state_of, with_state
 
 Meeting = Callable[[int, Tensor], Tensor | None]  # the index of a unit and its state: a new state, or None
 

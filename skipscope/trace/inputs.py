@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,8 +27,7 @@ class Inputs:
     def of(cls, model: nn.Module, x: Any, axis: int = 0) -> Inputs:
         """Bind `x` to the model's forward: a tensor, a tuple of positional or a mapping of keyword arguments."""
         args, kwargs = _bind(model, x)
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        carriers = [t for t in tensors if t.dim() > axis]
+        carriers = [t for t in tensors_of((args, kwargs)) if t.dim() > axis]
         if not carriers:
             raise InputError(
                 f"expected a batch with at least one tensor of {axis + 1} or more dimensions, got "
@@ -42,18 +41,14 @@ class Inputs:
         return cls(args, kwargs, axis, batch).map(in_own_memory)
 
     def tensors(self) -> list[Tensor]:
-        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+        return tensors_of((self.args, self.kwargs))
 
     def carries(self, tensor: Tensor) -> bool:
         return tensor.dim() > self.axis and tensor.shape[self.axis] == self.batch
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
         args, kwargs = pytree.tree_map_only(Tensor, change, (self.args, self.kwargs))
-        return Inputs.rebuilt(args, kwargs, self.axis, self.batch)
-
-    @classmethod
-    def rebuilt(cls, args: Any, kwargs: Any, axis: int, batch: int) -> Inputs:
-        return cls(tuple(args), dict(kwargs), axis, batch)
+        return Inputs(tuple(args), dict(kwargs), self.axis, self.batch)
 
     def at_least_two(self) -> Inputs:
         """The same batch, repeated when it has one sample: an example of size 1 specialises an exported graph."""
@@ -62,7 +57,7 @@ class Inputs:
     def doubled(self) -> Inputs:
         """Every sample twice."""
         twice = self.map(lambda t: torch.cat([t, t], self.axis) if self.carries(t) else t)
-        return Inputs(twice.args, twice.kwargs, self.axis, 2 * self.batch)
+        return replace(twice, batch=2 * self.batch)
 
     def rolled(self) -> Inputs:
         """The samples moved on by one place, the last one to the front."""
@@ -90,6 +85,10 @@ class Inputs:
                     f"the model's weights are on {', '.join(sorted(homes))} but the batch is on {tensor.device.type}; "
                     "move one of them with .to(device)"
                 )
+
+
+def tensors_of(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def in_own_memory(tensor: Tensor) -> Tensor:
@@ -142,5 +141,5 @@ def _binds(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _describe(x: Any) -> str:
-    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor)]
+    shapes = [tuple(tensor.shape) for tensor in tensors_of(x)]
     return f"{type(x).__name__} with tensors of shapes {shapes}" if shapes else type(x).__name__

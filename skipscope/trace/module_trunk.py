@@ -19,17 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError, TraceError
+from skipscope.trace.batch_axes import ModuleAxes
 from skipscope.trace.follower import Follower, Meeting
 from skipscope.trace.freshness import while_fresh
-from skipscope.trace.hooked_model import HookedModel
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.inside import NO_SUM, Exports
-from skipscope.trace.module_axes import ModuleAxes
-from skipscope.trace.module_point import ModulePoint
-from skipscope.trace.module_unit import Around, Form, Inside, ModuleSegment, ModuleSpan, ModuleUnit, Whole
+from skipscope.trace.module_unit import Around, Form, Inside, ModulePoint, ModuleSegment, ModuleSpan, ModuleUnit, Whole
 from skipscope.trace.outer_sum import OuterPiece, OuterSum, outer_sum, with_tails
 from skipscope.trace.program import Program
-from skipscope.trace.recording import Recording, state_of, with_state
+from skipscope.trace.recording import HookedModel, Recording, state_of, with_state
 from skipscope.trace.trunk import Point, Stage, Trunk
 from skipscope.trace.undisturbed import undisturbed
 

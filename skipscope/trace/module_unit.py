@@ -1,4 +1,4 @@
-"""A unit that the user named by its module, in one of three forms, and what lies between such units.
+"""A unit that the user named by its module, in one of three forms; what lies between such units, and their states.
 
 inside   the module was exported alone, and the unit is in its graph
 around   the module is the branch, or a part of it, and the code around it adds its output to the state before
@@ -8,16 +8,19 @@ whole    neither: the module is called as it is; its skip is taken to be the ide
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from skipscope.trace.follower import Ends
+from skipscope.trace.freshness import WeightsSeen
 from skipscope.trace.graph_trunk import GraphUnit
+from skipscope.trace.inputs import Inputs, tensors_of
 from skipscope.trace.outer_sum import OuterPiece, OuterSum
-from skipscope.trace.recording import NamedCall, Place, tensors_of
-from skipscope.trace.trunk import Path, Point, Segment, Span, Unit
+from skipscope.trace.recording import NamedCall, Place, Recording
+from skipscope.trace.trunk import Path, Point, Segment, Unit, UnitRun
 
 if TYPE_CHECKING:
     from skipscope.trace.module_trunk import ModuleTrunk
@@ -210,8 +213,10 @@ class ModuleUnit(Unit):
         return tuple(size for i, size in enumerate(self._exit) if i != self._exit_axis)
 
 
-class ModuleSpan(Span):
+class ModuleSpan(UnitRun):
     trunk: ModuleTrunk
+    first: ModuleUnit
+    last: ModuleUnit
 
     def __init__(self, trunk: ModuleTrunk, name: str, first: ModuleUnit, last: ModuleUnit) -> None:
         self.trunk, self.name, self.first, self.last = trunk, name, first, last
@@ -222,29 +227,82 @@ class ModuleSpan(Span):
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         return self.trunk.at_point(point, self)
 
-    def argument(self, point: Point) -> Tensor:
-        return point.entry(self.first)
-
     @property
     def in_any_type(self) -> bool:
         return self.first.in_any_type if self.first is self.last else self.trunk.in_any_type
 
-    @property
-    def entry_shape(self) -> tuple[int, ...]:
-        return self.first.entry_shape
-
-    @property
-    def exit_shape(self) -> tuple[int, ...]:
-        return self.last.exit_shape
-
-    @property
-    def batch_axis(self) -> int:
-        return self.first.batch_axis
-
-    @property
-    def exit_axis(self) -> int:
-        return self.last.exit_axis
-
 
 class ModuleSegment(ModuleSpan, Segment):
     kind = "unit"
+
+
+class ModulePoint(Point):
+    """The states of named units at one batch, from a recording of the model's own forward pass."""
+
+    def __init__(
+        self,
+        trunk: ModuleTrunk,
+        inputs: Inputs,
+        recording: Recording,
+        sums: Sequence[OuterSum | None],
+        seen: WeightsSeen,
+    ) -> None:
+        """sums: of each unit, where the code around its module makes one."""
+        self.trunk, self.inputs, self.batch = trunk, inputs, inputs.batch
+        self.sums, self.seen = list(sums), seen
+        needed: set[int] = set()
+        for some in sums:
+            if some is not None:
+                needed |= OuterPiece(recording, some.entry, some.exit).needed() | {some.sum}
+        self.recording = recording.only(needed)
+        self._pieces: dict[tuple[Place, int], OuterPiece] = {}
+
+    def piece(self, entry: Place, exit: int) -> OuterPiece:
+        if (entry, exit) not in self._pieces:
+            self._pieces[entry, exit] = OuterPiece(self.recording, entry, exit)
+        return self._pieces[entry, exit]
+
+    @property
+    def units(self) -> Sequence[ModuleUnit]:
+        return self.trunk.units
+
+    @property
+    def output(self) -> Any:
+        self.seen.check()
+        return self.recording.output
+
+    def entry(self, unit: ModuleUnit) -> Tensor:  # type: ignore[override]
+        self.seen.check()
+        outer = self.sums[unit.index]
+        return self.recording.named[unit.order].entry if outer is None else self.recording.value(outer.entry)
+
+    def exit(self, unit: ModuleUnit) -> Tensor:  # type: ignore[override]
+        self.seen.check()
+        outer = self.sums[unit.index]
+        return self.recording.named[unit.order].exit if outer is None else self.recording.value(Place(outer.exit))
+
+    def sum(self, unit: ModuleUnit) -> Tensor:  # type: ignore[override]
+        self.seen.check()
+        outer = self.sums[unit.index]
+        if outer is not None:
+            return self.recording.value(Place(outer.sum))
+        entry = self.entry(unit)
+        with torch.no_grad():
+            return unit.skip.bound(self)(entry) + unit.branch.bound(self)(entry)
+
+    def take(self, samples: Sequence[int]) -> None:
+        return None
+
+    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        self.seen.check()
+        return self.trunk.gradients(self, scalar)
+
+    def first_not_finite(self) -> str:
+        model = self.trunk.model
+        weights = ((f"the weight {name}", weight) for name, weight in model.named_parameters())
+        states = ((f"the {what} of {u.name}", state(u)) for u in self.units for what, state in self._states())
+        found = (where for some in (weights, states) for where, value in some if not torch.isfinite(value).all())
+        return next(found, "")
+
+    def _states(self) -> list[tuple[str, Callable[[Unit], Tensor]]]:
+        return [("entry", self.entry), ("exit", self.exit)]  # type: ignore[list-item]

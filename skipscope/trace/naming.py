@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 
 from torch import Tensor, fx
 
 from skipscope.trace import operations
-from skipscope.trace.flow import Flow
-from skipscope.trace.module_calls import Calls
+from skipscope.trace.flow import Calls, Flow
 from skipscope.trace.program import Program
 from skipscope.trace.rule import Region
 
@@ -41,21 +41,9 @@ def name_units(
 def _owner(flow: Flow, calls: Calls, region: Region) -> Stack:
     # A reshape before or after the unit's own module does not make a larger module its owner.
     working = [node for node in flow.unmask(region.nodes) if operations.kind(node) != "layout"]
-    stacks = [calls.stack(node) for node in working]
-    common = stacks[0]
-    for stack in stacks[1:]:
-        length = sum(1 for _ in _while_equal(common, stack))
-        common = common[:length]
+    levels = zip(*(calls.stack(node) for node in working), strict=False)
+    common = tuple(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
     return common or (("", ""),)
-
-
-def _while_equal(a: Stack, b: Stack) -> Sequence[tuple[str, str]]:
-    equal = []
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        equal.append(x)
-    return equal
 
 
 def _child(program: Program, flow: Flow, calls: Calls, region: Region, owner: Stack) -> str:

@@ -17,7 +17,7 @@ import operator
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 LAYOUT = frozenset(
     "view reshape _unsafe_view permute transpose t T mT numpy_T adjoint unsqueeze squeeze expand expand_as "
@@ -85,6 +85,12 @@ def kind(node: fx.Node) -> str:
             return group
     tags = getattr(node.target, "tags", ())
     return "pointwise" if torch.Tag.pointwise in tags else "mix"
+
+
+def same_shape(a: fx.Node, b: fx.Node) -> bool:
+    """Do two nodes hold tensors of one shape? Compared as text: comparing sizes adds guards."""
+    shapes = [[str(size) for size in n.meta["val"].shape] for n in (a, b) if isinstance(n.meta.get("val"), Tensor)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 DISPLAY = {

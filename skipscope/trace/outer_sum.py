@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,9 +24,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import TraceError
+from skipscope.trace.inputs import tensors_of
 from skipscope.trace.operations import NORM, POINTWISE
 from skipscope.trace.program import in_type
-from skipscope.trace.recording import Made, NamedCall, Place, Recording, tensors_of
+from skipscope.trace.recording import Made, NamedCall, Place, Recording
 
 SUMS = frozenset("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __isub__ __rsub__ rsub addcmul addcmul_".split())
 TAILS = POINTWISE | NORM | {"relu_", "clamp", "clamp_min", "tanh_", "sigmoid_", "clamp_"}
@@ -122,7 +123,7 @@ def with_tails(recording: Recording, sums: Sequence[OuterSum | None]) -> list[Ou
         reached = [k for k in range(len(run) + 1) if Place(run[k - 1] if k else some.sum) in entries]
         if reached:
             votes[tuple(recording.calls[call].name for call in run[: reached[0]])] += 1
-            found.append(_with_tail(some, run[: reached[0]]))
+            found.append(replace(some, tail=tuple(run[: reached[0]])))
         else:
             open_.append(i)
             found.append(some)
@@ -130,12 +131,8 @@ def with_tails(recording: Recording, sums: Sequence[OuterSum | None]) -> list[Ou
     for i in open_:
         run, some = runs[i] or [], sums[i]
         if some is not None and tuple(recording.calls[call].name for call in run[: len(usual)]) == usual:
-            found[i] = _with_tail(some, run[: len(usual)])
+            found[i] = replace(some, tail=tuple(run[: len(usual)]))
     return found
-
-
-def _with_tail(some: OuterSum, tail: Sequence[int]) -> OuterSum:
-    return OuterSum(some.entry, some.sum, some.skip, some.branch, tuple(tail))
 
 
 def _run_after(recording: Recording, index: int) -> list[int]:

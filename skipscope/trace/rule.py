@@ -23,8 +23,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from skipscope.trace import operations
-from skipscope.trace.flow import Flow
-from skipscope.trace.module_calls import Calls
+from skipscope.trace.flow import Calls, Flow
 
 SUMS = frozenset(("add", "sub", "rsub"))
 
@@ -208,10 +207,8 @@ class Rule:
             return "pad"
         if kinds & {"pointwise", "norm"} or self._factor(end, skip.term, sums) != 1:
             return "scaled"
-        shapes = {
-            tuple(map(str, n.meta["val"].shape)) for n in (skip.term, end)
-        }  # as text: comparing sizes adds guards
-        return "identity" if len(shapes) == 1 and names <= {"reshape", "unsqueeze", "squeeze", "flatten"} else "layout"
+        same = operations.same_shape(skip.term, end) and names <= {"reshape", "unsqueeze", "squeeze", "flatten"}
+        return "identity" if same else "layout"
 
     def _factor(self, node: fx.Node, term: fx.Node, sums: Collection[fx.Node]) -> float:
         """What the term is multiplied by in this sum: signs and alphas of the partial sums on the way, repetitions."""

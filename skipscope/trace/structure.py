@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, fx
 
 from skipscope.trace import operations
-from skipscope.trace.flow import Flow
-from skipscope.trace.module_calls import Calls
+from skipscope.trace.flow import Calls, Flow
 from skipscope.trace.naming import name_units, parameters_read
 from skipscope.trace.piece import Piece
 from skipscope.trace.program import Program

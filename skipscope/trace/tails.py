@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from torch import Tensor, fx
 
 from skipscope.trace import operations
-from skipscope.trace.flow import Flow
-from skipscope.trace.module_calls import Calls
+from skipscope.trace.flow import Calls, Flow
 from skipscope.trace.rule import Region
 
 Run = list[fx.Node]
@@ -96,16 +95,10 @@ def _by_hand(flow: Flow, node: fx.Node) -> Run:
         if any(n is not node and n not in members and n in flow.from_inputs for n in user.all_input_nodes):
             return []
         members.append(user)
-        if not waiting and flow.on_path(user) and _same_shape(node, user):
+        if not waiting and flow.on_path(user) and operations.same_shape(node, user):
             return members if operations.kind(user) in ("pointwise", "norm") else []
         waiting |= set(user.users)
     return []
-
-
-def _same_shape(a: fx.Node, b: fx.Node) -> bool:
-    """Compared as text: comparing sizes adds guards."""
-    shapes = [[str(size) for size in n.meta["val"].shape] for n in (a, b) if isinstance(n.meta.get("val"), Tensor)]
-    return len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 def _within(calls: Calls, region: Region, run: Run) -> Run:

@@ -80,15 +80,11 @@ def _same_as(node: fx.Node) -> fx.Node | None:
 
 
 def _same_shape(a: Any, b: Any) -> bool:
-    """Do two nodes hold tensors of one shape, type and device? Sizes are compared as expressions, without guards."""
-    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node):
+    """Do two nodes hold tensors of one shape, type and device?"""
+    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or not operations.same_shape(a, b):
         return False
-    before, after = a.meta.get("val"), b.meta.get("val")
-    if not isinstance(before, Tensor) or not isinstance(after, Tensor):
-        return False
-    if before.dtype != after.dtype or before.device != after.device:
-        return False
-    return [str(size) for size in before.shape] == [str(size) for size in after.shape]
+    before, after = a.meta["val"], b.meta["val"]
+    return bool(before.dtype == after.dtype and before.device == after.device)
 
 
 def _undoes(node: fx.Node, source: fx.Node) -> bool:

@@ -176,18 +176,45 @@ class Segment(Span):
     kind: str
 
 
-class Stage(Span):
+class UnitRun(Span):
+    """From the entry of one unit to the exit of the same or a later one."""
+
+    first: Unit
+    last: Unit
+
+    def argument(self, point: Point) -> Tensor:
+        return self.first.argument(point)
+
+    @property
+    def entry_shape(self) -> tuple[int, ...]:
+        return self.first.entry_shape
+
+    @property
+    def exit_shape(self) -> tuple[int, ...]:
+        return self.last.exit_shape
+
+    @property
+    def batch_axis(self) -> int:
+        return self.first.batch_axis
+
+    @property
+    def exit_axis(self) -> int | None:
+        return self.last.exit_axis
+
+
+class Stage(UnitRun):
     """A run of units whose exit states have one shape; the first of them may change the shape."""
 
     def __init__(self, trunk: Trunk, index: int, units: Sequence[Unit]) -> None:
         """index: in `trunk.stages`, from 0. Names, tables and datasets have the number, from 1."""
         self.trunk, self.index, self.units = trunk, index, list(units)
+        self.first, self.last = self.units[0], self.units[-1]
         self.number = index + 1
         self.name = f"stage {self.number}"
 
     @property
     def span(self) -> Span:
-        return self.trunk.span(self.units[0].index, self.units[-1].index)
+        return self.trunk.span(self.first.index, self.last.index)
 
     def __call__(self, state: Tensor) -> Tensor:
         return self.span(state)
@@ -195,28 +222,9 @@ class Stage(Span):
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         return self.span.bound(point)
 
-    def argument(self, point: Point) -> Tensor:
-        return self.span.argument(point)
-
-    @property
-    def exit_axis(self) -> int | None:
-        return self.span.exit_axis
-
     @property
     def in_any_type(self) -> bool:
         return self.span.in_any_type
-
-    @property
-    def entry_shape(self) -> tuple[int, ...]:
-        return self.units[0].entry_shape
-
-    @property
-    def exit_shape(self) -> tuple[int, ...]:
-        return self.units[-1].exit_shape
-
-    @property
-    def batch_axis(self) -> int:
-        return self.units[0].batch_axis
 
     def __repr__(self) -> str:
         return f"<Stage {self.number}: {len(self.units)} units, state {self.exit_shape}>"

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.spectrum.accuracy import default_tolerance
 from skipscope.spectrum.condition import condition_number
 from skipscope.spectrum.density import spectral_density
 from skipscope.spectrum.full import singular_values
 from skipscope.spectrum.lanczos import eigs, inertia
 from skipscope.spectrum.quadrature import random_signs
-from skipscope.spectrum.scale import scaled
+from skipscope.spectrum.scale import default_tolerance, scaled
 from skipscope.spectrum.truncated_svd import svd
 from tests.redteam.operators import Case
 from tests.redteam.tally import FLAG, Outcome, Tally

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
-from skipscope.spectrum.accuracy import default_tolerance
 from skipscope.spectrum.lanczos import Eigs, eigs, inertia
 from skipscope.spectrum.orthonormal import rotate
+from skipscope.spectrum.scale import default_tolerance
 from tests.spectrum.operators import SYMMETRIC, orthonormal, principal_sines, random, rotated
 
 DTYPES = [torch.float32, torch.float64]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
-from skipscope.spectrum.accuracy import default_tolerance
+from skipscope.spectrum.scale import default_tolerance
 from skipscope.spectrum.truncated_svd import SVD, svd
 from tests.spectrum.operators import SINGULAR, from_values, principal_sines, random
 
