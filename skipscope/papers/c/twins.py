@@ -45,37 +45,33 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     rates = sorted({rate for title in of.models for rate in of.rates(title)}, reverse=True)
     shape = (len(of.models), len(of.seeds))
     along = {name: numpy.full((*shape, of.epochs), numpy.nan) for name in ("loss", "train_accuracy", "test_accuracy")}
-    accuracies = {name: numpy.full((*shape, len(rates)), numpy.nan) for name in ("train", "test")}
-    status = numpy.full((*shape, len(rates)), NOT_TRAINED, dtype=object)
-    reached = {name: numpy.full(shape, numpy.nan) for name in ("best_rate", "epoch", "train_accuracy", "test_accuracy")}
+    by_rate = {name: numpy.full((*shape, len(rates)), numpy.nan) for name in ("train_accuracy", "test_accuracy")}
+    by_rate["status"] = numpy.full((*shape, len(rates)), NOT_TRAINED, dtype=object)
+    names = ("best_rate", "reached_epoch", "reached_train_accuracy", "reached_test_accuracy")
+    reached = {name: numpy.zeros(shape, int if name == "reached_epoch" else float) for name in names}
     for row, title in enumerate(of.models):
         for column, seed in enumerate(of.seeds):
             here = row, column
             found = {rate: of.twin(title, rate).trained(bench, seed) for rate in of.rates(title)}
             for rate, network in found.items():
                 place = (*here, rates.index(rate))
-                status[place] = network.history.status
+                by_rate["status"][place] = network.history.status
                 if not network.diverged:
-                    accuracies["train"][place] = accuracy(network.model, of.data.train)
-                    accuracies["test"][place] = network.test_accuracy
-            best, epoch = _best(found, dict(zip(rates, accuracies["train"][here], strict=True)), of.epochs)
-            reached["best_rate"][here], reached["epoch"][here] = best, epoch
+                    by_rate["train_accuracy"][place] = accuracy(network.model, of.data.train)
+                    by_rate["test_accuracy"][place] = network.test_accuracy
+            best, epoch = _best(found, dict(zip(rates, by_rate["train_accuracy"][here], strict=True)), of.epochs)
+            reached["best_rate"][here], reached["reached_epoch"][here] = best, epoch
             model = Reached(of, title, seed, best, epoch, found[best], bench.device).at(epoch)
-            reached["train_accuracy"][here] = accuracy(model, of.data.train)
-            reached["test_accuracy"][here] = accuracy(model, of.data.test)
+            reached["reached_train_accuracy"][here] = accuracy(model, of.data.train)
+            reached["reached_test_accuracy"][here] = accuracy(model, of.data.test)
             history = found[best].history.to_dataset()
             for name, values in along.items():
                 values[here][: history.sizes["epoch"]] = history[name].values
     papers = PAPER.get(without_path(of.text), {})
     return xarray.Dataset(
         {
-            "train_accuracy": (("network", "seed", "rate"), accuracies["train"]),
-            "test_accuracy": (("network", "seed", "rate"), accuracies["test"]),
-            "status": (("network", "seed", "rate"), status),
-            "best_rate": (("network", "seed"), reached["best_rate"]),
-            "reached_epoch": (("network", "seed"), reached["epoch"].astype(int)),
-            "reached_train_accuracy": (("network", "seed"), reached["train_accuracy"]),
-            "reached_test_accuracy": (("network", "seed"), reached["test_accuracy"]),
+            **{name: (("network", "seed", "rate"), values) for name, values in by_rate.items()},
+            **{name: (("network", "seed"), values) for name, values in reached.items()},
             "loss": (("network", "seed", "epoch"), along["loss"]),
             "train_accuracy_along": (("network", "seed", "epoch"), along["train_accuracy"]),
             "test_accuracy_along": (("network", "seed", "epoch"), along["test_accuracy"]),

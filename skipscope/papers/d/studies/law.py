@@ -28,12 +28,7 @@ from skipscope.models.names import build
 from skipscope.models.resnet import ResNet
 from skipscope.numerics import normal, random_numbers
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.measured_networks import (
-    MeasuredNetwork,
-    NetworkSettings,
-    measured_networks,
-    require_digits,
-)
+from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks, require_digits
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
 from skipscope.trace import trace

@@ -26,12 +26,7 @@ from skipscope.errors import InputError
 from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.law import counts_around
 from skipscope.papers.d import PAPER
-from skipscope.papers.d.measured_networks import (
-    MeasuredNetwork,
-    NetworkSettings,
-    measured_networks,
-    require_digits,
-)
+from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSettings, measured_networks, require_digits
 from skipscope.papers.d.studies.law import GENERIC_PAIRS, random_images, random_network
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
