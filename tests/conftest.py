@@ -84,6 +84,10 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries report what is left at the end
+
+
 @pytest.hookimpl(optionalhook=True)  # only there with pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
