@@ -52,6 +52,7 @@ LONGEST_FIRST = (
     "tests/trace/test_families.py",
     "tests/test_check.py",
     "tests/models/test_resnet.py",
+    "tests/measure/test_alignment.py",
     "paper A",
     "paper C",
     "paper D",
@@ -62,6 +63,7 @@ LONGEST_FIRST = (
     "tests/trace/test_held_points.py",
     "tests/linear/test_law.py",
     "tests/trace/test_tails.py",
+    "tests/test_core_alone.py",
 )
 
 
