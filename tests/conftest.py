@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Python looks for unreachable objects less often: exports make so many objects that a seventh of the time of all
-    tests went into looking through them, again and again, with all imported modules among them."""
+    """Python looks for unreachable objects less often: in files that export many networks a seventh of the time went
+    into looking through all that is there, again and again, with all imported modules among it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
