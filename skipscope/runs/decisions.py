@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 import numpy
 
 Relation = Literal["<=", ">=", "<", ">", "==", "within"]
-Verdict = Literal["reproduced", "not reproduced", "inconclusive"]
+# open: what decides it was not run. reported: nothing is claimed, so that there is nothing to judge.
+Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "inconclusive", "open", "reported"]
 Interval = tuple[float, float]
 CONFIDENCE = 0.95
+EDITION = 2  # of the rules by which claims are judged
+SCHEMA = 2  # of an entry of claims.json; 1: without parts and subjects
 IN_FULL = 4  # members of a quantity that are written out one by one
 LISTED = 20  # members that are kept one by one in what was measured
 
@@ -29,12 +32,14 @@ class Outcome:
     threshold: float | Interval
     passed: bool | None  # None: inconclusive, for this reason
     mean: float | None = None
-    worst: float | None = None  # the member farthest on the failing side
-    n: int = 0
-    passing: int = 0  # members that pass
+    worst: float | None = None  # the network farthest on the failing side
+    n: int = 0  # networks, or draws
+    passing: int = 0  # of them; reported, not judged
     interval: Interval | None = None  # of the mean, at 95 %
     reason: str = ""
     control: bool = False
+    scale: str = "plain"  # on which the interval was taken
+    needed: int | None = None  # networks that would decide an inconclusive one
 
     def to_dict(self) -> dict[str, Any]:
         return {key: written_out(value) for key, value in asdict(self).items()}
@@ -44,6 +49,66 @@ class Outcome:
         found = {key: read_back(value) for key, value in content.items()}
         found.update({key: tuple(value) for key, value in found.items() if isinstance(value, list)})
         return cls(**found)
+
+
+@dataclass(frozen=True)
+class PartDecision:
+    """One thing that a claim says, after a run."""
+
+    name: str  # empty where the claim says one thing
+    subject: str  # what it was judged on; empty where no network is trained
+    verdict: Verdict
+    networks: int = 0
+    reason: str = ""
+    outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def leading(self) -> Outcome | None:
+        """The criterion whose numbers stand for the part."""
+        judged = [outcome for outcome in self.outcomes if not outcome.control]
+        return judged[0] if judged else None
+
+    @property
+    def needed(self) -> int | None:
+        """Networks that would decide it."""
+        counts = [outcome.needed for outcome in self.outcomes if outcome.needed]
+        return max(counts, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        leading = self.leading
+        numbers = {"value": leading.mean, "interval": leading.interval} if leading else {}
+        return {
+            **{key: getattr(self, key) for key in ("name", "subject", "verdict", "networks", "reason")},
+            **written_out({"value": None, "interval": None, **numbers, "needed": self.needed}),
+            "outcomes": [outcome.to_dict() for outcome in self.outcomes],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        kept = {key: content[key] for key in cls.__dataclass_fields__ if key != "outcomes"}
+        return cls(**kept, outcomes=tuple(map(Outcome.from_dict, content["outcomes"])))
+
+
+@dataclass(frozen=True)
+class SubjectDecision:
+    """A claim on one kind of network, after a run."""
+
+    subject: str
+    networks: int
+    decides: bool  # else it is shown beside what decides
+    verdict: Verdict
+    reason: str = ""
+    parts: tuple[PartDecision, ...] = ()
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {key: written_out(getattr(self, key)) for key in self.__dataclass_fields__ if key != "parts"}
+        return {**plain, "parts": [part.to_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        parts = tuple(map(PartDecision.from_dict, content["parts"]))
+        return cls(**{**content, "measured": read_back(content["measured"]), "parts": parts})
 
 
 @dataclass(frozen=True)
@@ -59,23 +124,40 @@ class Decision:
     verdict: Verdict
     preset: str
     reason: str = ""  # of an inconclusive verdict, or of one that is not the paper's
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()  # of all parts that decide
     study: str = ""  # that decided it: D.law; empty in files of older versions
+    parts: tuple[PartDecision, ...] = ()  # that decide; none in files of the first edition
+    subjects: tuple[SubjectDecision, ...] = ()  # all that were measured, those beside too
+    cost: str = ""  # of what would decide an open claim
+    edition: int = 1  # of the rules
+    first_edition: str = ""  # the verdict under the rules of the first edition, and where it was run
+    schema: int = SCHEMA
 
     def __str__(self) -> str:
-        measured = f"\n    {in_words(self.measured)}" if self.measured else ""
-        reason = f"\n    because {self.reason}" if self.reason else ""
-        return f"{self.id} {self.verdict}: {self.claim}{measured}{reason}"
+        lines = [f"{self.id} {self.verdict}: {self.claim}"]
+        if len(self.parts) > 1:
+            lines += [f"    {part.verdict}: {part.name}{_on(part.subject)}" for part in self.parts]
+        lines += [f"    {in_words(self.measured)}"] if self.measured else []
+        lines += [f"    because {self.reason}"] if self.reason else []
+        lines += [f"    what would decide it: {self.cost}"] if self.verdict == "open" and self.cost else []
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """What is not finite as "inf", "-inf" or "nan": a JSON document has no numbers for them."""
-        written = {name: written_out(getattr(self, name)) for name in self.__dataclass_fields__ if name != "outcomes"}
-        return {**written, "outcomes": [outcome.to_dict() for outcome in self.outcomes]}
+        nested = ("outcomes", "parts", "subjects")
+        written = {name: written_out(getattr(self, name)) for name in self.__dataclass_fields__ if name not in nested}
+        return {**written, **{name: [each.to_dict() for each in getattr(self, name)] for name in nested}}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        outcomes = tuple(Outcome.from_dict(outcome) for outcome in content.get("outcomes", ()))
-        return cls(**{**content, "measured": read_back(content["measured"]), "outcomes": outcomes})
+        nested = {"outcomes": Outcome, "parts": PartDecision, "subjects": SubjectDecision}
+        read = {name: tuple(map(kind.from_dict, content.get(name, ()))) for name, kind in nested.items()}
+        older = {} if "schema" in content else {"schema": 1}
+        return cls(**{**content, "measured": read_back(content["measured"]), **read, **older})
+
+
+def _on(subject: str) -> str:
+    return f" ({subject})" if subject else ""
 
 
 def _python(value: Any) -> Any:

@@ -8,19 +8,19 @@ from skipscope.deferred import defer
 
 if TYPE_CHECKING:
     from skipscope.papers.kit.bench import Bench
-    from skipscope.papers.kit.claims import Claim
+    from skipscope.papers.kit.claims import Claim, Measured, Part
     from skipscope.papers.kit.criteria import Criterion
     from skipscope.papers.kit.quantities import SEEDS, Quantity
     from skipscope.papers.kit.study import Evidence, Study
     from skipscope.papers.kit.subjects import Subject
 
-__all__ = ["SEEDS", "Bench", "Claim", "Criterion", "Evidence", "Quantity", "Study", "Subject"]
+__all__ = ["SEEDS", "Bench", "Claim", "Criterion", "Evidence", "Measured", "Part", "Quantity", "Study", "Subject"]
 
 defer(
     __name__,
     {
         "bench": "Bench",
-        "claims": "Claim",
+        "claims": "Claim Measured Part",
         "criteria": "Criterion",
         "quantities": "Quantity SEEDS",
         "study": "Evidence Study",

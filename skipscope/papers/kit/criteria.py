@@ -1,13 +1,16 @@
 """A criterion compares one measured quantity with a threshold.
 
-The quantity is a number, compared as it is, or one number for each member (a seed, a unit, an image). Over members it
+The quantity is a number, which is compared as it is, one number per network, or an estimate that has an interval
+(`skipscope.papers.kit.estimates`). Over networks it
 
-    passes              if their mean passes and at least two thirds of them do,
-    is inconclusive     if the 95 % interval of the mean (Student's t) straddles the threshold,
-    fails               otherwise.
+    passes              if the 95 % interval lies on the claimed side of the threshold,
+    fails               if the interval lies on the other side,
+    is inconclusive     otherwise, with the number of networks that would decide it if they spread as these do.
 
-Infinite members have a mean but no interval: then the members decide if they agree, and nobody if not. A member that is
-not a number leaves the criterion inconclusive. An exact criterion knows no statistics: every member has to pass.
+"Within" passes if the interval lies inside the range and fails if it lies outside. Where k criteria are joined, one of
+them fails by its interval at 1 - .05 / k. Some infinite values leave no interval: then the networks decide if they
+agree, and nobody if not. A value that is not a number leaves the criterion inconclusive. An exact criterion knows no
+statistics: every network, or every draw, has to pass.
 """
 
 from __future__ import annotations
@@ -20,10 +23,9 @@ from typing import Any, get_args
 
 import numpy
 
+from skipscope.papers.kit.estimates import Estimate, estimated
 from skipscope.papers.kit.quantities import Quantity
-from skipscope.runs.decisions import Interval, Outcome, Relation, interval_of, mean_of, numbers_of
-
-TWO_THIRDS = 2 / 3
+from skipscope.runs.decisions import CONFIDENCE, Interval, Outcome, Relation, mean_of
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
@@ -40,8 +42,8 @@ class Criterion:
     quantity: Quantity
     relation: Relation
     threshold: float | Interval  # both ends belong to a range
-    share: float = TWO_THIRDS  # of the members, that have to pass
-    exact: bool = False  # every member has to pass, whatever their mean
+    every: bool = False  # each network or draw has to pass, whatever their mean
+    floor: Quantity | None = None  # takes the threshold's place where it is larger
 
     def __post_init__(self) -> None:
         if not isinstance(self.quantity, Quantity):
@@ -52,71 +54,94 @@ class Criterion:
             raise ValueError(f"{self.quantity}: a range belongs to 'within', a number to every other relation")
         if self.ends[0] > self.ends[-1] or any(math.isnan(end) for end in self.ends):
             raise ValueError(f"{self.quantity}: nothing is {self}")
-        if not 0 < self.share <= 1:
-            raise ValueError(f"{self.quantity}: the share of members that pass is in (0, 1], not {self.share}")
+        if self.floor is not None and self.relation != "<=":
+            raise ValueError(f"{self.quantity}: a floor belongs to 'at most'")
 
     @property
     def ends(self) -> tuple[float, ...]:
         return self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
 
-    def judge(self, evidence: Mapping[Quantity, Any]) -> Outcome:
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        return (self.quantity,) if self.floor is None else (self.quantity, self.floor)
+
+    def judge(self, values: Mapping[Quantity, Any], conditions: int = 1) -> Outcome:
+        """conditions: that are joined with this one."""
         unknown = Outcome(self.quantity.name, self.relation, self.threshold, None)
-        if evidence.get(self.quantity) is None:
-            return replace(unknown, reason=f"{self.quantity}: not measured")
+        for quantity in self.quantities:
+            if values.get(quantity) is None:
+                return replace(unknown, reason=f"{quantity}: not measured")
         try:
-            given = numbers_of(evidence[self.quantity])
-        except (TypeError, ValueError):
-            return replace(unknown, reason=f"{self.quantity}: {evidence[self.quantity]!r} is not a number")
-        members = given[~numpy.isnan(given)].ravel()
-        if not members.size:
-            return replace(
-                unknown, reason=f"{self.quantity}: {'not a number' if given.size else 'no members'}", n=given.size
-            )
+            found = estimated(values[self.quantity], self.quantity.scale)
+        except (TypeError, ValueError) as error:
+            return replace(unknown, reason=f"{self.quantity}: {values[self.quantity]!r} is not a number ({error})")
+        if self.floor is not None:
+            floor = estimated(values[self.floor], self.floor.scale).value
+            above = Criterion(self.quantity, self.relation, max(self.ends[0], floor), self.every)
+            return above.judge(values, conditions)
+        return self._judged(found, conditions, unknown)
+
+    def _judged(self, found: Estimate, conditions: int, unknown: Outcome) -> Outcome:
+        if not found.n:
+            return replace(unknown, reason=f"{self.quantity}: no networks")
+        members = numpy.array(found.members or [found.value])
+        missing = int(numpy.isnan(members).sum())
+        if missing == members.size:
+            return replace(unknown, reason=f"{self.quantity}: not a number", n=found.n)
+        numbers = members[~numpy.isnan(members)]
         outcome = replace(
             unknown,
-            mean=mean_of(members),
-            worst=float(members[numpy.argmax(self._excess(members))]),
-            n=given.size,
-            passing=int(self._passes(members).sum()),
+            worst=float(numbers[numpy.argmax(self._excess(numbers))]),
+            n=found.n,
+            passing=int(self._passes(numbers).sum()),
+            scale=self.quantity.scale,
         )
-        if members.size < given.size:
-            missing = given.size - members.size
-            return replace(outcome, reason=f"{self.quantity}: {missing} of {given.size} members are not a number")
-        if self.exact or self.relation == "==" or given.ndim == 0:
-            return replace(outcome, passed=outcome.passing == outcome.n)
-        return self._over(members, outcome)
+        if missing:
+            return replace(
+                outcome,
+                mean=mean_of(numbers),
+                reason=f"{self.quantity}: {missing} of {found.n} values are not a number",
+            )
+        outcome = replace(outcome, mean=found.value)
+        if self.every or found.n == 1:
+            return replace(outcome, passed=outcome.passing == members.size)
+        return self._by_interval(found, conditions, outcome)
 
-    def _over(self, members: numpy.ndarray, outcome: Outcome) -> Outcome:
-        """The rule of means, shares and intervals."""
-        mean, n, passing = mean_of(members), members.size, outcome.passing
+    def _by_interval(self, found: Estimate, conditions: int, outcome: Outcome) -> Outcome:
+        low, high = interval = found.interval()
+        members = numpy.array(found.members)
         infinite = int(numpy.isinf(members).sum())
-        if infinite:
-            if passing in (0, n):
-                return replace(outcome, passed=passing == n)
+        if infinite and not math.isfinite(low + high) and low != high:
+            if outcome.passing in (0, members.size):
+                return replace(outcome, passed=outcome.passing == members.size)
             return replace(
                 outcome,
-                reason=f"{self.quantity}: {infinite} of {n} members are infinite, so that their mean decides nothing, "
-                f"and {passing} of {n} pass",
+                reason=f"{self.quantity}: {infinite} of {members.size} values are infinite, so that they have no "
+                f"interval, and {outcome.passing} of {members.size} pass",
             )
-        passed = bool(self._passes(numpy.array(mean))) and passing >= self.share * n - 1e-9
-        if n == 1:
-            return replace(outcome, passed=passed)
-        low, high = interval = interval_of(members)
         outcome = replace(outcome, interval=interval)
-        # A threshold that an end of the interval touches is not straddled where both ends are judged alike.
-        if any(self._sides(low)[i] != self._sides(high)[i] for i in range(len(self.ends))):
-            return replace(
-                outcome,
-                reason=f"{self.quantity}: the 95 % interval of the mean, {low:.4g} to {high:.4g}, straddles "
-                f"{' or '.join(f'{end:g}' for end in self.ends)}",
-            )
-        return replace(outcome, passed=passed)
+        if self._claimed(low, high):
+            return replace(outcome, passed=True)
+        if self._opposite(*found.interval(1 - (1 - CONFIDENCE) / conditions)):
+            return replace(outcome, passed=False)
+        needed = found.needed(self.ends)
+        more = f"; {needed} networks would decide it at this spread" if needed else ""
+        return replace(
+            outcome,
+            needed=needed,
+            reason=f"{self.quantity}: the 95 % interval, {low:.4g} to {high:.4g}, is on both sides of "
+            f"{' or '.join(f'{end:g}' for end in self.ends)}{more}",
+        )
 
-    def _sides(self, value: float) -> tuple[bool, ...]:
-        """Whether a value passes each end of the threshold."""
+    def _claimed(self, low: float, high: float) -> bool:
+        """Whether the whole interval is on the claimed side."""
+        return bool(self._passes(numpy.array([low, high])).all())
+
+    def _opposite(self, low: float, high: float) -> bool:
+        """Whether the whole interval is on the other side; not where a range lies inside the interval."""
         if self.relation == "within":
-            return value >= self.ends[0], value <= self.ends[1]
-        return (bool(_COMPARE[self.relation](value, self.threshold)),)
+            return high < self.ends[0] or low > self.ends[1]
+        return not bool(self._passes(numpy.array([low, high])).any())
 
     def _passes(self, members: numpy.ndarray) -> numpy.ndarray:
         if self.relation == "within":
@@ -133,6 +158,6 @@ class Criterion:
 
     def __str__(self) -> str:
         text = f"{self.quantity} {_WORDS[self.relation]} {' to '.join(f'{end:.6g}' for end in self.ends)}"
-        if self.exact:
-            return f"{text} (every member)"
-        return text if self.share == TWO_THIRDS else f"{text} (at least {self.share:.0%} of the members)"
+        if self.floor is not None:
+            text += f", or {self.floor} where that is larger"
+        return f"{text} (each)" if self.every and self.relation != "==" else text

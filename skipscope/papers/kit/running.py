@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 from skipscope.errors import InputError
 from skipscope.papers.kit.bench import Bench
 from skipscope.papers.kit.catalogue import claims_of, find, study_of
-from skipscope.papers.kit.claims import Claim
-from skipscope.papers.kit.quantities import SEEDS, Quantity
+from skipscope.papers.kit.claims import Claim, Measured
+from skipscope.papers.kit.quantities import SEEDS
 from skipscope.papers.kit.study import Study
 from skipscope.progress import Announce
 from skipscope.renamed import renamed_parameters
@@ -70,11 +70,11 @@ def run_studies(
     with folder as run:
         if changes:
             run.note(f"settings that differ from the preset: {', '.join(f'{k}={v}' for k, v in changes.items())}")
-        evidence: dict[Claim, Mapping[Quantity, Any]] = {}
+        evidence: dict[Claim, Sequence[Measured]] = {}
         for study in studies:
             bench = Bench(study.id, run, preset=preset, seed=seed, device=device, announce=announce)
             for claim, found in study.evidence(bench, settings[study.id]).items():
-                evidence[claim] = together(evidence.get(claim, {}), found)
+                evidence[claim] = together(evidence.get(claim, ()), found)
         decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
         run.write_claims(decisions)
     return Outcome(run.path, run.record, decisions)
@@ -124,20 +124,33 @@ def by_new_names(studies: tuple[Study, ...], changes: Mapping[str, str], say: Sa
     return found
 
 
-def together(first: Mapping[Quantity, Any], second: Mapping[Quantity, Any]) -> dict[Quantity, Any]:
-    """Evidence for one claim from two studies; it has as many seeds as the one that has fewer."""
-    seeds = [found[SEEDS] for found in (first, second) if SEEDS in found]
-    return {**first, **second, **({SEEDS: min(seeds)} if seeds else {})}
+def together(first: Sequence[Measured], second: Sequence[Measured]) -> list[Measured]:
+    """Evidence for one claim from two studies: of one subject it is joined, on the networks that both measured."""
+    merged = {measured.subject: measured for measured in first}
+    for measured in second:
+        known = merged.get(measured.subject)
+        merged[measured.subject] = _joined(known, measured) if known else measured
+    return list(merged.values())
+
+
+def _joined(one: Measured, other: Measured) -> Measured:
+    """It has as many networks as the one that has fewer."""
+    counted = [each.values[SEEDS] for each in (one, other) if SEEDS in each.values]
+    fewer = min(one, other, key=lambda each: each.count)
+    values = {**one.values, **other.values, **({SEEDS: min(counted)} if counted else {})}
+    unmet = "; ".join(filter(None, (one.unmet, other.unmet)))
+    return Measured(values, one.subject, fewer.seeds, fewer.networks, unmet)
 
 
 def _decided(
-    claim: Claim, evidence: Mapping[Claim, Mapping[Quantity, Any]], preset: str, studies: tuple[Study, ...]
+    claim: Claim, evidence: Mapping[Claim, Sequence[Measured]], preset: str, studies: tuple[Study, ...]
 ) -> Decision:
     study = study_of(claim)
     if claim in evidence:
         return study.decide(claim, evidence[claim], preset)
     if study not in studies:
-        return study.decide(claim, {}, preset, reason=f"its study {study.id} was not run")
-    if preset not in claim.presets:  # which the claim says itself
-        return study.decide(claim, {}, preset)
-    return study.decide(claim, {}, preset, reason=f"{study.id} made no evidence for it")
+        return study.decide(claim, (), preset, reason=f"its study {study.id} was not run")
+    if preset not in claim.presets:
+        needed = " or ".join(claim.presets)
+        return study.decide(claim, (), preset, reason=f"the preset {preset} cannot decide it: needs {needed}")
+    return study.decide(claim, (), preset, reason=f"{study.id} made no evidence for it")

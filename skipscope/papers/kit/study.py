@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.papers.kit.claims import Claim
+from skipscope.papers.kit.claims import Claim, Measured
 from skipscope.papers.kit.quantities import Quantity
 from skipscope.registration import Paper
 from skipscope.runs.decisions import Decision
@@ -23,7 +23,8 @@ from skipscope.runs.decisions import Decision
 if TYPE_CHECKING:
     from skipscope.papers.kit.bench import Bench
 
-Evidence = Mapping[Claim, Mapping[Quantity, Any]]  # of each claim: its quantities, a value or one value per member
+Found = Sequence[Measured] | Mapping[Quantity, Any]  # by subject; quantities alone where no network is trained
+Evidence = Mapping[Claim, Found]
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,24 @@ class Study:
     def title(self) -> str:
         return self.paper.studies[self.name]
 
-    def evidence(self, bench: Bench, settings: Any) -> Evidence:
+    def evidence(self, bench: Bench, settings: Any) -> dict[Claim, list[Measured]]:
         """Runs it. Claims and quantities are objects: a text in the place of one would decide nothing."""
-        found = self.run(bench, settings)
-        for claim, measured in found.items():
+        evidence: dict[Claim, list[Measured]] = {}
+        for claim, found in self.run(bench, settings).items():
             if not isinstance(claim, Claim):
                 raise TypeError(f"{self.id}: evidence is for a Claim, not for {claim!r}")
-            wrong = [quantity for quantity in measured if not isinstance(quantity, Quantity)]
-            if wrong:
-                raise TypeError(f"{self.id}: the evidence for {claim.id} is of Quantities, not of {wrong[0]!r}")
-        return found
+            evidence[claim] = _by_subject(found)
+            for measured in evidence[claim]:
+                wrong = [quantity for quantity in measured.values if not isinstance(quantity, Quantity)]
+                if wrong:
+                    raise TypeError(f"{self.id}: the evidence for {claim.id} is of Quantities, not of {wrong[0]!r}")
+        return evidence
 
-    def decide(
-        self, claim: Claim, evidence: Mapping[Quantity, Any], preset: str, *, reason: str | None = None
-    ) -> Decision:
+    def decide(self, claim: Claim, evidence: Sequence[Measured], preset: str, *, reason: str | None = None) -> Decision:
         """One of its claims."""
-        return claim.decide(evidence, preset, study=self.id, paper=self.paper.title, reason=reason)
+        dearest = "full" if "full" in self.cost else next(reversed(self.cost), "")
+        cost = f"skipscope study run {self.id} --preset {dearest} ({self.cost[dearest]})" if dearest else ""
+        return claim.decide(_by_subject(found), preset, study=self.id, paper=self.paper.title, reason=reason, cost=cost)
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -95,6 +98,10 @@ class Study:
         mine |= {key.removeprefix(prefix): text for key, text in changes.items() if key.startswith(prefix)}
         values = {key: _read(text, self.keys[key], key) for key, text in mine.items()}
         return dataclasses.replace(self.presets[preset], **values)
+
+
+def _by_subject(found: Found) -> list[Measured]:
+    return [Measured(found)] if isinstance(found, Mapping) else list(found)
 
 
 def _read(text: str, kind: Any, key: str) -> Any:

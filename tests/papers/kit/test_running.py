@@ -20,7 +20,7 @@ import xarray
 from skipscope.errors import InputError
 from skipscope.papers.d.studies.law import D3, PAIRS, TRAINED_NETWORKS, evidence
 from skipscope.papers.d.studies.law import STUDY as LAW
-from skipscope.papers.kit import SEEDS, Bench, Quantity
+from skipscope.papers.kit import SEEDS, Bench, Measured, Quantity
 from skipscope.papers.kit.catalogue import claims_of, claims_of_paper, find, studies
 from skipscope.papers.kit.names import PRESETS
 from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, together
@@ -131,8 +131,14 @@ def test_studies_of_one_name_are_not_run_into_one_folder(monkeypatch: pytest.Mon
 
 def test_evidence_of_two_studies_for_one_claim_is_put_together() -> None:
     a, b = Quantity("a"), Quantity("b")
-    assert together({}, {a: 1}) == {a: 1}
-    assert together({SEEDS: 10, a: 1}, {SEEDS: 3, b: 2}) == {SEEDS: 3, a: 1, b: 2}
+    alone = Measured({a: 1})
+    assert together([], [alone]) == [alone]
+    (counted,) = together([Measured({SEEDS: 10, a: 1})], [Measured({SEEDS: 3, b: 2})])
+    assert counted.values == {SEEDS: 3, a: 1, b: 2}
+    one, other = Measured({a: 1}, "mnist", (1000, 1001)), Measured({b: 2}, "mnist", (1000,), unmet="not fitted")
+    found = together([one, Measured({a: 3}, "cifar10", (1000,))], [other])
+    assert [(each.subject, each.count) for each in found] == [("mnist", 1), ("cifar10", 1)]
+    assert (found[0].values, found[0].unmet) == ({a: 1, b: 2}, "not fitted")
 
 
 def test_a_key_that_no_study_has_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
@@ -146,7 +152,7 @@ def test_a_key_that_no_study_has_is_refused_before_a_folder_is_made(tmp_path: Pa
 
 def test_the_law_at_smoke_decides_nothing_and_finds_no_violation(law_run: Path) -> None:
     (decision,) = load_run(law_run).claims
-    assert (decision.id, decision.verdict) == ("D3", "inconclusive")
+    assert (decision.id, decision.verdict) == ("D3", "open")
     assert "smoke" in decision.reason
     assert decision.measured["bounds violated"] == 0
     assert decision.measured["pairs"] > 0
@@ -267,7 +273,7 @@ def test_the_list_shows_every_claim_with_its_state(
     assert len(claims) == 75
     assert claims["D3"]["state"] == "not run"
     assert run_command(monkeypatch, "study", "list", law_run) == 0
-    assert "inconclusive (smoke)" in capsys.readouterr().out
+    assert "open (smoke)" in capsys.readouterr().out
 
 
 def test_the_list_reports_files_that_were_changed(
@@ -279,7 +285,7 @@ def test_the_list_reports_files_that_were_changed(
     changed.write_bytes(changed.read_bytes() + b"\0")
     assert run_command(monkeypatch, "study", "list", folder) == 0
     shown = capsys.readouterr()
-    assert "inconclusive (smoke)" in shown.out
+    assert "open (smoke)" in shown.out
     assert "Not as the run wrote them: data/law-random-0.nc." in shown.err
     for name in ("claims.json", "run.json"):
         file = folder / name

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skipscope.errors import SkipscopeError
-from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study, catalogue
+from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Quantity, Study, catalogue
 from skipscope.registration import Paper
 from skipscope.runs import RunFolder
 
@@ -72,8 +72,11 @@ def test_evidence_has_objects_and_not_their_names(evidence: Any, message: str, b
 
 
 def test_evidence_that_has_objects_is_taken_as_it_is(bench: Bench) -> None:
-    found: Evidence = {claim("E1"): {Q: 1}}
-    assert study("first", run=lambda bench, settings: found).evidence(bench, None) is found
+    made = claim("E1")
+    for found in ({Q: 1}, [Measured({Q: 1})]):
+        evidence: Evidence = {made: found}
+        run = study("first", run=lambda bench, settings, evidence=evidence: evidence)
+        assert run.evidence(bench, None) == {made: [Measured({Q: 1})]}
 
 
 # -- the studies of a paper

@@ -33,9 +33,9 @@ from skipscope.papers.a.emergence import ALL_PAIRS, LSS, at_look, emergence, val
 from skipscope.papers.a.studies.alignment import A1, A3, A5, A7
 from skipscope.papers.a.subjects import SMOKE, TrainingSettings, subject
 from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
-from skipscope.papers.kit.criteria import TWO_THIRDS
 from skipscope.runs.decisions import interval_of
 
+TWO_THIRDS = 2 / 3
 CHANGES = ("decay", "classes", "sizes", "skips", "labels", "drop")
 DROPPED = (20, 50)  # per cent of the steps in which a sample goes around a branch
 
