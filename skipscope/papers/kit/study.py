@@ -68,7 +68,7 @@ class Study:
                     raise TypeError(f"{self.id}: the evidence for {claim.id} is of Quantities, not of {wrong[0]!r}")
         return evidence
 
-    def decide(self, claim: Claim, evidence: Sequence[Measured], preset: str, *, reason: str | None = None) -> Decision:
+    def decide(self, claim: Claim, found: Found, preset: str, *, reason: str | None = None) -> Decision:
         """One of its claims."""
         dearest = "full" if "full" in self.cost else next(reversed(self.cost), "")
         cost = f"skipscope study run {self.id} --preset {dearest} ({self.cost[dearest]})" if dearest else ""
