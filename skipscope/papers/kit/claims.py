@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skipscope.papers.kit.criteria import Criterion
+from skipscope.papers.kit.editions import first_edition
 from skipscope.papers.kit.estimates import Estimate
 from skipscope.papers.kit.quantities import SEEDS, Quantity
 from skipscope.runs.decisions import EDITION, Decision, Outcome, PartDecision, SubjectDecision, Verdict, shortened
@@ -195,6 +196,7 @@ class Claim:
             subjects,
             (self.cost or cost) if verdict == "open" else "",
             EDITION,
+            first_edition(self.id),
         )
 
     def _on_subject(self, measured: Measured, preset: str) -> SubjectDecision:

@@ -48,7 +48,7 @@ from skipscope.papers.a.emergence import (
     values_of_all,
 )
 from skipscope.papers.a.subjects import FULLY_CONNECTED, PREACTIVATION, SMOKE, TrainingSettings, subject
-from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Part, Quantity, Study
 from skipscope.runs.decisions import interval_of
 
 LEAST_WIDTH = 5  # times as wide as there are classes: a narrower network has no rank to lose
@@ -92,14 +92,11 @@ A4 = Claim(
     "A4",
     "RA2: left and right singular vectors are interchangeable.",
     "mean m_K of V_j^T J_i U_j over all pairs; mean u_1 . v_1 with its sign",
-    criteria=(
-        SWAPPED.at_most(0.9),
-        LEFT_ON_RIGHT.at_least(0.3),
-        SWAPPED.at_most(0.6),
-        LEFT_ON_RIGHT.at_least(0.8),
+    parts=(
+        Part("weak form", (SWAPPED.at_most(0.9), LEFT_ON_RIGHT.at_least(0.3))),
+        Part("strong form", (SWAPPED.at_most(0.6), LEFT_ON_RIGHT.at_least(0.8))),
     ),
     seeds=3,
-    note="The first two are the weak form, the last two the strong one. Only the weak form was seen so far.",
 )
 
 # RA3, which the paper claims of fully connected networks alone.

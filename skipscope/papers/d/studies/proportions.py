@@ -23,7 +23,7 @@ from skipscope.papers.d.measured_networks import (
     regular_units,
     spectra_of_networks,
 )
-from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Part, Quantity, Study
 
 STAGES = (1, 2, 3)
 FEWEST_UNITS = 3  # of a stage, for a trend
@@ -33,11 +33,11 @@ D2 = Claim(
     "D2",
     "Residual units have a plateau of singular values at 1, and most of them are there.",
     "share of singular values near 1, regular units of stages 1 and 2",
-    criteria=(NEAR_ONE.at_least(0.3), NEAR_ONE.above(0.5)),
+    parts=(Part("a plateau", (NEAR_ONE.at_least(0.3),)), Part("most values", (NEAR_ONE.above(0.5),))),
     seeds=3,
     presets=("full", "paper"),
     note=(
-        "The first is the plateau, the second says most. A trained ResNet-56 has the plateau (0.20 to 0.50) and "
+        "A trained ResNet-56 has the plateau (0.20 to 0.50) and "
         "not most; in small networks too many inner ReLUs are active for a plateau (D3)."
     ),
 )
