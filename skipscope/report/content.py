@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import xarray
 
@@ -20,7 +20,6 @@ WITHOUT_STUDY = (
     "Made at least in part by an older version, which did not write which study claims and datasets belong to: "
     "pictures stand without those claims."
 )
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "inconclusive")
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def _state(saved: SavedRun) -> list[str]:
         lines.append(f"Left out for that reason: {', '.join(saved.withheld)}.")
     verdicts = [decision.verdict for decision in saved.claims]
     if verdicts:
-        counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
+        counts = ", ".join(f"{verdicts.count(each)} {each}" for each in get_args(Verdict) if each in verdicts)
         lines.append(f"Of {len(verdicts)} {'claim' if len(verdicts) == 1 else 'claims'}: {counts}.")
     return lines
 

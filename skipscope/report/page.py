@@ -93,8 +93,22 @@ def _claims(contents: Sequence[Content]) -> list[dict[str, Any]]:
     for place, content in enumerate(contents):
         for claim in content.claims:
             row = rows.setdefault(claim["id"], {**claim, "results": [None] * len(contents)})
-            row["results"][place] = {**claim, "measured": in_words(claim["measured"])}
+            parts = [{**part, "numbers": _numbers(part)} for part in claim["parts"]]
+            row["results"][place] = {**claim, "measured": in_words(claim["measured"]), "parts": parts}
     return sorted(rows.values(), key=lambda row: naturally(row["id"]))
+
+
+def _numbers(part: Mapping[str, Any]) -> str:
+    """Of a part of a claim: its value, the interval and how many networks it comes from."""
+    if part["value"] is None:
+        return ""
+    interval = " to ".join(_short(end) for end in part["interval"] or ())
+    networks = f", {part['networks']} {'network' if part['networks'] == 1 else 'networks'}" if part["networks"] else ""
+    return f"{_short(part['value'])}{f' ({interval})' if interval else ''}{networks}"
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def _sections(contents: Sequence[Content], labels: Sequence[str]) -> list[dict[str, Any]]:
