@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from skipscope.data import Dataset, load, load_or_digits
+from skipscope.papers.kit.claims import FIRST_JUDGED_SEED
 from skipscope.progress import Announce
 from skipscope.runs import RunFolder
 from skipscope.runs.sweep import Task, swept
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import xarray
 
 MOST_NETWORKS = 1000  # of one kind in a run
+MOST_CALIBRATION = 100
 
 
 class Bench:
@@ -66,8 +68,14 @@ class Bench:
         return trained(network, self.run, self.steps(f"training {network.title}"))
 
     def seeds(self, count: int) -> list[int]:
-        """Of networks; those of runs with different --seed have none in common."""
-        return [MOST_NETWORKS * self.seed + number for number in range(count)]
+        """Of networks that claims are judged on, from 1000 on; runs with different --seed have none in common."""
+        return [FIRST_JUDGED_SEED + MOST_NETWORKS * self.seed + number for number in range(count)]
+
+    def calibration_seeds(self, count: int) -> list[int]:
+        """Of networks by which rates, budgets and grids are chosen: no claim is judged on them."""
+        if count > MOST_CALIBRATION:
+            raise ValueError(f"at most {MOST_CALIBRATION} networks for calibration, not {count}")
+        return list(range(count))
 
     def steps(self, what: str) -> Callable[[int, int], None]:
         """Progress of one thing that is done: called with how much of it is done and how much there is."""
