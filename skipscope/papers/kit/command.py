@@ -1,4 +1,4 @@
-"""`skipscope study list | show | run`."""
+"""`skipscope study list | show | run | verdicts`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from skipscope.registration import papers
 from skipscope.text_table import in_columns
 
 if TYPE_CHECKING:
+    from skipscope.papers.kit.verdicts import Judged
     from skipscope.runs.decisions import Decision
 
 study = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -191,6 +192,47 @@ def run(
     if strict and outcome.failed:
         talk.say(f"not reproduced: {', '.join(outcome.failed)}")
         raise typer.Exit(CLAIM_FAILED)
+
+
+@study.command()
+@command
+def verdicts(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders; by default those shipped.")
+    ] = None,
+    paper: Annotated[str | None, typer.Option(metavar="LETTER", help="Only the claims of this paper.")] = None,
+    as_json: Json = False,
+) -> None:
+    """All claims in one table, each with the best evidence of the runs: parts, subjects, networks, intervals.
+
+    Example: skipscope study verdicts --paper D
+    """
+    require_runs(runs or [])
+    letters = [known.letter for known in papers()]
+    if paper is not None and paper.upper() not in letters:
+        raise InputError(f"--paper {paper}: no such paper; there are {', '.join(letters)}")
+    with talk.loading():
+        from skipscope.papers.kit.verdicts import judged
+
+    rows = [row for row in judged(runs or []) if paper is None or row.claim.letter == paper.upper()]
+    if as_json:
+        talk.result(document([row.to_dict() for row in rows]))
+        return
+    talk.result("\n".join(in_columns([line for row in rows for line in _verdict_lines(row)])))
+
+
+def _verdict_lines(row: Judged) -> list[list[str]]:
+    """One line per claim, and one for each part where it has several."""
+    from skipscope.papers.kit.verdicts import numbers
+
+    decision, parts = row.decision, row.decision.parts
+    alone = parts[0] if len(parts) == 1 else None
+    first = f"first edition: {decision.first_edition}" if decision.first_edition else ""
+    networks = f"{row.networks} networks" if row.networks else ""
+    lines = [[decision.id, decision.verdict, numbers(alone) if alone else "", networks, first, decision.claim]]
+    if not alone:
+        lines += [["", f"  {part.verdict}", numbers(part), part.subject, "", f"  {part.name}"] for part in parts]
+    return lines
 
 
 def _require_preset(preset: str) -> None:

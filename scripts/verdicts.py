@@ -1,0 +1,120 @@
+"""The verdicts that ship with the package, and the page that shows them, from the committed results.
+
+    python scripts/verdicts.py
+
+Reads every claims.json below docs/results that was judged under today's rules, keeps the best evidence for each claim,
+and writes skipscope/papers/verdicts.json and docs/claims.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+from skipscope.papers.kit.catalogue import study_of
+from skipscope.papers.kit.verdicts import Judged, judged, numbers
+from skipscope.registration import papers
+from skipscope.runs.decisions import EDITION, Decision, Verdict
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+SHIPPED = ROOT / "skipscope" / "papers" / "verdicts.json"
+PAGE = ROOT / "docs" / "claims.md"
+
+FILTER = """
+<p>
+<label>Paper <select id="paper"><option value="">all</option>{papers}</select></label>
+<label>Verdict <select id="verdict"><option value="">all</option>{verdicts}</select></label>
+<span id="shown"></span>
+</p>
+"""
+SCRIPT = """
+<script>
+(() => {
+  const [paper, verdict, shown] = ["paper", "verdict", "shown"].map((id) => document.getElementById(id));
+  const rows = [...document.querySelectorAll("tr[data-paper]")];
+  function update() {
+    for (const row of rows) {
+      const wanted = (!paper.value || row.dataset.paper === paper.value)
+        && (!verdict.value || row.dataset.verdict === verdict.value);
+      row.hidden = !wanted;
+    }
+    const claims = new Set(rows.filter((row) => !row.hidden).map((row) => row.dataset.claim));
+    shown.textContent = `${claims.size} claims`;
+  }
+  paper.addEventListener("change", update);
+  verdict.addEventListener("change", update);
+  update();
+})();
+</script>
+"""
+
+
+def main() -> None:
+    entries = []
+    for file in sorted(RESULTS.glob("**/claims.json")):
+        for content in json.loads(file.read_text()):
+            if content.get("edition", 1) == EDITION:
+                source = file.parent.relative_to(RESULTS).as_posix()
+                entries.append({**Decision.from_dict(content).to_dict(), "source": source})
+    SHIPPED.write_text(json.dumps(entries, indent=1) + "\n")
+    rows = judged([])
+    best = [{**row.decision.to_dict(), "source": row.source} for row in rows if row.source]
+    SHIPPED.write_text(json.dumps(best, indent=1) + "\n")
+    PAGE.write_text("\n".join(page(rows)) + "\n")
+
+
+def page(rows: list[Judged]) -> Iterator[str]:
+    counts = Counter(row.decision.verdict for row in rows)
+    parts = sum(len(row.claim.parts) for row in rows)
+    verdicts = [verdict for verdict in get_args(Verdict) if counts[verdict]]
+    yield "# All claims and their verdicts"
+    yield ""
+    yield "Made by `scripts/verdicts.py` from the results that are committed here; `skipscope study verdicts` prints the"
+    yield f"same. {len(rows)} claims with {parts} parts: {', '.join(f'{counts[each]} {each}' for each in verdicts)}."
+    yield "No correction is made for the number of parts. Intervals are at 95 %, over networks. *Open* means that what"
+    yield "decides the claim was not run; *reported*, that there is nothing to judge. [How claims are judged](studies.md)."
+    yield "The first edition's rules pooled networks of different kinds, or could not pass; its verdicts are kept beside."
+    letters = "".join(f"<option>{paper.letter}</option>" for paper in papers())
+    yield FILTER.format(papers=letters, verdicts="".join(f"<option>{each}</option>" for each in verdicts))
+    yield "<table>"
+    yield (
+        "<thead><tr><th>claim</th><th>verdict</th><th>value (interval)</th><th>subject, networks</th>"
+        "<th>first edition</th><th>made by</th></tr></thead>"
+    )
+    yield "<tbody>"
+    for row in rows:
+        yield from in_html(row)
+    yield "</tbody></table>"
+    yield SCRIPT
+
+
+def in_html(row: Judged) -> Iterator[str]:
+    from markupsafe import escape
+
+    decision = row.decision
+    about = f'data-paper="{row.claim.letter}" data-claim="{row.claim.id}" data-verdict="{decision.verdict}"'
+    alone = decision.parts[0] if len(decision.parts) == 1 else None
+    folder = f'<a href="../results/{row.source}/">{row.source}</a><br>' if row.source else ""
+    why = f"<br><small>{escape(decision.cost or decision.reason)}</small>" if decision.cost or decision.reason else ""
+    yield (
+        f'<tr {about} id="{row.claim.id}"><td><strong>{row.claim.id}</strong> {escape(row.claim.text)}</td>'
+        f"<td>{decision.verdict}</td><td>{numbers(alone) if alone else ''}{why}</td>"
+        f"<td>{', '.join(row.subjects)}{f', {row.networks}' if row.networks else ''}</td>"
+        f"<td>{decision.first_edition}</td>"
+        f'<td>{folder}<a href="../paper-{row.claim.letter.lower()}/">{study_of(row.claim).id}</a><br>'
+        f"<code>{escape(row.command)}</code></td></tr>"
+    )
+    for part in decision.parts if not alone else ():
+        networks = f"{part.subject}{f', {part.networks}' if part.networks else ''}"
+        yield (
+            f"<tr {about}><td>&emsp;{escape(part.name)}</td><td>{part.verdict}</td><td>{numbers(part)}</td>"
+            f"<td>{escape(networks)}</td><td></td><td></td></tr>"
+        )
+
+
+if __name__ == "__main__":
+    main()
