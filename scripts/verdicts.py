@@ -73,11 +73,12 @@ def page(rows: list[Judged]) -> Iterator[str]:
     verdicts = [verdict for verdict in get_args(Verdict) if counts[verdict]]
     yield "# All claims and their verdicts"
     yield ""
-    yield "Made by `scripts/verdicts.py` from the results that are committed here; `skipscope study verdicts` prints the"
-    yield f"same. {len(rows)} claims with {parts} parts: {', '.join(f'{counts[each]} {each}' for each in verdicts)}."
+    yield "Made by `scripts/verdicts.py` from the results that are committed here; `skipscope study verdicts` prints"
+    yield f"the same. {len(rows)} claims, {parts} parts: {', '.join(f'{counts[each]} {each}' for each in verdicts)}."
     yield "No correction is made for the number of parts. Intervals are at 95 %, over networks. *Open* means that what"
-    yield "decides the claim was not run; *reported*, that there is nothing to judge. [How claims are judged](studies.md)."
-    yield "The first edition's rules pooled networks of different kinds, or could not pass; its verdicts are kept beside."
+    yield "decides the claim was not run; *reported*, that there is nothing to judge."
+    yield "[How claims are judged](studies.md). Rules of the first edition pooled networks of different kinds, or could"
+    yield "not pass; its verdicts are kept beside."
     letters = "".join(f"<option>{paper.letter}</option>" for paper in papers())
     yield FILTER.format(papers=letters, verdicts="".join(f"<option>{each}</option>" for each in verdicts))
     yield "<table>"
