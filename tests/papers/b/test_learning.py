@@ -28,7 +28,7 @@ from skipscope.papers.b.studies.norms import STUDY as NORMS
 from skipscope.papers.b.studies.shortcuts import B19, ShortcutSettings
 from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
 from skipscope.papers.b.subjects import ARCHITECTURES, residual_training
-from skipscope.papers.kit import SEEDS, Bench, Claim, Study
+from skipscope.papers.kit import SEEDS, Bench, Claim, Measured, Study
 from skipscope.papers.kit.running import together
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import Decision
@@ -179,7 +179,7 @@ def test_smoke_has_evidence_for_every_criterion(study: Study, smoke_run: Callabl
     for claim, evidence in found.items():
         asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
         assert asked - set(evidence) == ({CONDITIONS_APART} if claim in halves else set())
-        assert study.decide(claim, evidence, "smoke").verdict == "inconclusive"
+        assert study.decide(claim, evidence, "smoke").verdict == "open"
 
 
 # -- what is decided
@@ -228,7 +228,8 @@ def decided(claim: Claim, found: dict[Case, xarray.Dataset], preset: str = "full
     """B20 with condition numbers that are alike."""
     evidence = learning.evidence(found)[claim]
     if claim is B20:
-        evidence = together({SEEDS: 10, CONDITIONS_APART: [0.01] * 10, DEPTHS_AFTER_TRAINING: 0}, evidence)
+        start = Measured({SEEDS: 10, CONDITIONS_APART: [0.01] * 10, DEPTHS_AFTER_TRAINING: 0})
+        evidence = together([start], [Measured(evidence)])
     return LEARNING.decide(claim, evidence, preset)
 
 
@@ -254,7 +255,7 @@ def test_what_the_paper_does_not_show_is_not() -> None:
 
 def test_few_samples_do_not_decide_about_relus() -> None:
     decision = decided(B12, as_the_paper_says(), "quick")
-    assert decision.verdict == "inconclusive"
+    assert decision.verdict == "open"
     assert "needs full or paper" in decision.reason
 
 
@@ -397,11 +398,11 @@ def test_shortcuts_past_depth_400() -> None:
     found = shortcuts.evidence(residual, {})[B19]
     assert found[shortcuts.STEP_PAST_EXTREME[3]] == pytest.approx([0.015] * 3)
     assert SHORTCUT_DEPTHS.decide(B19, found, "paper").verdict == "reproduced"
-    assert SHORTCUT_DEPTHS.decide(B19, found, "quick").verdict == "inconclusive"
+    assert SHORTCUT_DEPTHS.decide(B19, found, "quick").verdict == "open"
     residual[3] = fake_errors(better)
     assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(residual, {})[B19], "paper").verdict == "not reproduced"
     shallow = {n: {110: parts[110]} for n, parts in residual.items()}
-    assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(shallow, {})[B19], "full").verdict == "inconclusive"
+    assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(shallow, {})[B19], "full").verdict == "open"
 
 
 def test_bad_settings_are_named() -> None:
