@@ -1,0 +1,107 @@
+"""All verdicts in one table: which run's evidence is taken, and what is shown of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from skipscope.errors import InputError
+from skipscope.papers.kit import Measured, Quantity
+from skipscope.papers.kit.catalogue import claims, study_of
+from skipscope.papers.kit.editions import first_edition
+from skipscope.papers.kit.verdicts import judged, numbers
+from skipscope.runs import RunFolder
+from skipscope.runs.decisions import Decision
+from tests.commands import run_command
+
+LAW = next(claim for claim in claims() if claim.id == "D3")
+
+
+def decision(verdict: str, networks: int = 0, edition: int = 2) -> Decision:
+    made = study_of(LAW).decide(LAW, [Measured({Quantity("pairs"): 3})], "quick")
+    parts = tuple(dataclasses.replace(part, networks=networks) for part in made.parts)
+    return dataclasses.replace(made, verdict=verdict, parts=parts, edition=edition)
+
+
+def run_of(path: Path, *decisions: Decision) -> Path:
+    with RunFolder(path, "study D.law", parameters={}, preset="quick", seed=0, device="cpu") as run:
+        run.write_claims(decisions)
+    return path
+
+
+def verdict_of(*runs: Path) -> tuple[str, str]:
+    (row,) = [row for row in judged(runs) if row.claim.id == "D3"]
+    return row.decision.verdict, row.source
+
+
+def test_what_decided_comes_before_what_did_not(tmp_path: Path) -> None:
+    undecided = run_of(tmp_path / "undecided", decision("inconclusive", networks=20))
+    decided = run_of(tmp_path / "decided", decision("not reproduced", networks=3))
+    more = run_of(tmp_path / "more", decision("reproduced", networks=8))
+    older = run_of(tmp_path / "older", decision("reproduced", networks=99, edition=1))
+    assert verdict_of(undecided, decided) == ("not reproduced", str(decided))
+    assert verdict_of(more, decided, undecided) == ("reproduced", str(more))
+    assert verdict_of(older, undecided) == ("inconclusive", str(undecided))
+
+
+def test_every_claim_has_a_row_and_those_without_evidence_say_what_they_cost(tmp_path: Path) -> None:
+    rows = judged([run_of(tmp_path / "run", decision("reproduced"))])
+    assert [row.claim for row in rows] == list(claims())
+    first = rows[0]
+    assert (first.decision.verdict, first.source) == ("open", "")
+    assert "none of these runs judged it" in first.decision.reason
+    assert first.decision.cost
+    assert first.command.startswith("skipscope study run A.")
+
+
+def test_without_runs_it_is_what_ships_with_the_package() -> None:
+    rows = judged([])
+    assert len(rows) == len(claims())
+    assert {row.decision.edition for row in rows} == {2}
+
+
+def test_the_first_edition_is_kept() -> None:
+    assert first_edition("A4") == "not reproduced (full)"
+    assert first_edition("Z1") == ""
+    assert all(first_edition(claim.id) for claim in claims())
+
+
+def test_the_numbers_of_a_part_are_its_value_and_interval() -> None:
+    size = Quantity("size")
+    claim = dataclasses.replace(LAW, parts=(), criteria=(size.at_most(1.0),), controls=())
+    (part,) = study_of(LAW).decide(LAW, [], "quick").parts
+    assert numbers(part) == ""
+    (part,) = claim.decide([Measured({size: [0.1, 0.2, 0.3]})], "quick", study="D.law", paper="").parts
+    assert numbers(part) == "0.2 (-0.0484 to 0.448)"
+
+
+def test_the_command_shows_a_table_or_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path / "run", decision("partly reproduced", networks=5))
+    assert run_command(monkeypatch, "study", "verdicts", str(run), "--paper", "d") == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("D3 ")]
+    assert "partly reproduced" in line
+    assert not [line for line in lines if line.startswith("A1 ")]
+    assert run_command(monkeypatch, "study", "verdicts", str(run), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    (entry,) = [entry for entry in document if entry["id"] == "D3"]
+    assert (entry["verdict"], entry["source"]) == ("partly reproduced", str(run))
+
+
+def test_a_paper_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "study", "verdicts", "--paper", "Q") == 2
+    assert "no such paper; there are A, B, C, D" in capsys.readouterr().err
+
+
+def test_a_changed_run_is_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", decision("reproduced"))
+    (run / "claims.json").write_text("[]\n")
+    with pytest.raises(InputError, match=r"not as the run wrote them: claims\.json"):
+        judged([run])
