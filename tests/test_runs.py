@@ -549,6 +549,13 @@ CLAIM: dict[str, Any] = {
     "measured": {},
     "verdict": "reproduced",
 }
+OUTCOME: dict[str, Any] = {"quantity": "a", "relation": "<=", "threshold": 1, "passed": True}
+PART: dict[str, Any] = {
+    **dict.fromkeys(("name", "subject", "reason"), "text"),
+    "verdict": "reproduced",
+    "networks": 3,
+    "outcomes": [],
+}
 
 
 @pytest.mark.parametrize(
@@ -556,7 +563,14 @@ CLAIM: dict[str, Any] = {
     [
         ({"a": 1}, "not a list of claims, but a mapping"),
         (["x"], "number 1: expected a mapping, got a text"),
-        ([CLAIM, {**CLAIM, "verdict": "maybe"}], "number 2: expected a verdict of reproduced, not reproduced"),
+        ([CLAIM, {**CLAIM, "verdict": "maybe"}], "number 2: expected a verdict of reproduced, partly reproduced"),
+        (
+            [{**CLAIM, "parts": [{**PART, "verdict": "maybe"}]}],
+            "number 1: expected a verdict of reproduced, partly reproduced",
+        ),
+        ([{**CLAIM, "parts": [{"name": "a"}]}], "number 1 is no claim"),
+        ([{**CLAIM, "parts": [{**PART, "name": 3}]}], "number 1: expected a text as the name of a part, got 3"),
+        ([{**CLAIM, "outcomes": [{**OUTCOME, "mean": [1]}]}], "number 1: a: expected a number as its mean, got (1,)"),
         ([{**CLAIM, "verdict": []}], "expected a verdict"),
         ([{**CLAIM, "measured": None}], "expected a mapping of what was measured, got null"),
         ([{**CLAIM, "id": 3}], "expected a text as its id, got 3"),

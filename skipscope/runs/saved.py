@@ -120,9 +120,20 @@ def _claim(file: Path, number: int, content: Any) -> Decision:
             raise InputError(f"{wrong}: expected a text as its {name}, got {kind(content[name])}")
     if not isinstance(decision.measured, dict):
         raise InputError(f"{wrong}: expected a mapping of what was measured, got {kind(content['measured'])}")
-    if decision.verdict not in get_args(Verdict):
-        raise InputError(f"{wrong}: expected a verdict of {', '.join(get_args(Verdict))}, got {content['verdict']!r}")
-    for outcome in decision.outcomes:
+    _require_verdict(wrong, decision.verdict)
+    for part in (*decision.parts, *(part for subject in decision.subjects for part in subject.parts)):
+        _require_verdict(wrong, part.verdict)
+        for name in ("name", "subject", "reason"):
+            if not isinstance(getattr(part, name), str):
+                raise InputError(f"{wrong}: expected a text as the {name} of a part, got {kind(getattr(part, name))}")
+    for outcome in (*decision.outcomes, *(outcome for part in decision.parts for outcome in part.outcomes)):
         if outcome.relation not in get_args(Relation) or outcome.passed not in (True, False, None):
             raise InputError(f"{wrong}: {outcome.quantity}: no outcome is {outcome.relation!r}, {outcome.passed!r}")
+        if not isinstance(outcome.mean, (int, float, type(None))):
+            raise InputError(f"{wrong}: {outcome.quantity}: expected a number as its mean, got {outcome.mean!r}")
     return decision
+
+
+def _require_verdict(wrong: str, verdict: Any) -> None:
+    if verdict not in get_args(Verdict):
+        raise InputError(f"{wrong}: expected a verdict of {', '.join(get_args(Verdict))}, got {verdict!r}")

@@ -150,4 +150,4 @@ def test_what_is_offered_is_what_the_library_knows() -> None:
     assert {name: blocks.BLOCKS[name, False, False].layers for name in LAYERS} == LAYERS
     for name, _ in completion.complete_network("preresnext"):
         assert names.parse(name)
-    assert len(study.registered_commands) == 3
+    assert len(study.registered_commands) == 4

@@ -123,8 +123,8 @@ def test_every_part_can_be_reproduced_and_refuted(made: Claim, part: Part) -> No
         ("C10", "relative error of approximation 16 at most 0.1"),
         (
             "D2",
-            "share near 1, regular units of stages 1-2 at least 0.3; share near 1, regular units of stages 1-2 above "
-            "0.5",
+            "a plateau: share near 1, regular units of stages 1-2 at least 0.3 | most values: share near 1, regular "
+            "units of stages 1-2 above 0.5",
         ),
         (
             "D3",
