@@ -52,11 +52,17 @@ def study_of(claim: Claim) -> Study:
     return next(study for study in studies_of(claim.letter) if claim in study.claims)
 
 
-def find(names: str) -> tuple[Study, ...]:
-    """The study of an id, all studies of the paper with a letter, or several of these with commas between them."""
-    chosen = {id for name in split(names) for id in ids_named(name)}
+def find(names: str, preset: str = "") -> tuple[Study, ...]:
+    """The study of an id, all studies of the paper with a letter, or several of these with commas between them.
+
+    preset: of a paper only the studies that have it. A study that is named itself is there in any case.
+    """
+    by_name = {name: ids_named(name) for name in split(names)}
+    chosen = {id for ids in by_name.values() for id in ids}
+    named = {id for name, ids in by_name.items() for id in ids if id.lower() == name.lower()}
     letters = [paper.letter for paper in papers() if any(id.startswith(f"{paper.letter}.") for id in chosen)]
-    return tuple(study for letter in letters for study in studies_of(letter) if study.id in chosen)
+    found = [study for letter in letters for study in studies_of(letter) if study.id in chosen]
+    return tuple(study for study in found if not preset or preset in study.presets or study.id in named)
 
 
 def claims_of(names: str, chosen: Sequence[Study]) -> tuple[Claim, ...]:

@@ -118,7 +118,7 @@ def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
                 for c in claims_of(s.id, (s,))
             ],
         }
-        for s in find(id)
+        for s in find(id, preset)
     ]
     talk.result(document(found) if as_json else "\n\n".join(_shown(one, preset) for one in found))
 
@@ -157,7 +157,7 @@ def run(
         from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, what_is_run
 
     usable_device(device)
-    studies = find(id)
+    studies = find(id, preset)
     settings = by_new_names(studies, settings, talk.say)
     settings_of(studies, preset, settings)  # a wrong one is refused before anything is printed
     named = id.upper() if len(id) == 1 else ",".join(found.id for found in studies)

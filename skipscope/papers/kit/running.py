@@ -47,14 +47,14 @@ def run_studies(
     resume: bool = False,
     announce: Announce | None = None,
 ) -> Outcome:
-    """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper (`D`).
+    """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper that have the preset (`D`).
 
     changes: of settings, as written after --set. announce: called with what is done now, how much of it is done and how
     much there is.
     """
     if launched()[1] > 1:
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
-    studies = find(name)
+    studies = find(name, preset)
     _require_names_apart(studies)
     settings = settings_of(studies, preset, changes or {})
     parameters = {study.id: dataclasses.asdict(settings[study.id]) for study in studies}

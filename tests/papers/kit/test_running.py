@@ -49,7 +49,7 @@ def datasets(path: Path) -> dict[str, xarray.Dataset]:
 def test_every_study_has_claims_presets_and_costs() -> None:
     assert {study.id for study in studies() if not study.claims} == {"C.deeper"}  # others decide, it has 200 layers
     for study in studies():
-        assert {"smoke", "quick", "full"} <= set(study.presets) <= set(PRESETS)
+        assert {"smoke", "full"} <= set(study.presets) <= set(PRESETS)  # many networks take longer than quick
         assert set(study.cost) == set(study.presets)
         assert len({type(settings) for settings in study.presets.values()}) == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skipscope.errors import SkipscopeError
-from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Quantity, Study, catalogue
+from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Quantity, Study, catalogue, names
 from skipscope.registration import Paper
 from skipscope.runs import RunFolder
 
@@ -92,7 +92,8 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]
             module.STUDY = made  # type: ignore[attr-defined]
             monkeypatch.setitem(sys.modules, module.__name__, module)
 
-    monkeypatch.setattr(catalogue, "papers", lambda: (PAPER,))
+    for module in (catalogue, names):
+        monkeypatch.setattr(module, "papers", lambda: (PAPER,))
     for cached in (catalogue.studies_of, catalogue.claims_of_paper):
         cached.cache_clear()
     yield install
@@ -121,3 +122,12 @@ def test_a_module_with_the_study_of_another(installed: Callable[..., None]) -> N
     installed(first=study("second"), second=study("second"))
     with pytest.raises(SkipscopeError, match=r"example\.studies\.first has the study E\.second, not E\.first"):
         catalogue.studies()
+
+
+def test_a_paper_runs_the_studies_that_have_the_preset(installed: Callable[..., None]) -> None:
+    first, second = study("first"), study("second")
+    object.__setattr__(second, "presets", {"full": None})  # many networks: no preset smoke
+    installed(first=first, second=second)
+    assert catalogue.find("E") == (first, second)
+    assert catalogue.find("E", "smoke") == (first,)
+    assert catalogue.find("e.second,E", "smoke") == (first, second)  # named itself: it says that it has no such preset
