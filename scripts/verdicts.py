@@ -99,14 +99,16 @@ def in_html(row: Judged) -> Iterator[str]:
     decision = row.decision
     about = f'data-paper="{row.claim.letter}" data-claim="{row.claim.id}" data-verdict="{decision.verdict}"'
     alone = decision.parts[0] if len(decision.parts) == 1 else None
-    folder = f'<a href="../results/{row.source}/">{row.source}</a><br>' if row.source else ""
-    why = f"<br><small>{escape(decision.cost or decision.reason)}</small>" if decision.cost or decision.reason else ""
+    folder = f'<a href="results/{row.source}/README.html">{row.source}</a><br>' if row.source else ""
+    value = numbers(alone) if alone else ""
+    why = decision.cost or decision.reason
+    explained = f"{'<br>' if value else ''}<small>{escape(why)}</small>" if why else ""
     yield (
         f'<tr {about} id="{row.claim.id}"><td><strong>{row.claim.id}</strong> {escape(row.claim.text)}</td>'
-        f"<td>{decision.verdict}</td><td>{numbers(alone) if alone else ''}{why}</td>"
+        f"<td>{decision.verdict}</td><td>{value}{explained}</td>"
         f"<td>{', '.join(row.subjects)}{f', {row.networks}' if row.networks else ''}</td>"
         f"<td>{decision.first_edition}</td>"
-        f'<td>{folder}<a href="../paper-{row.claim.letter.lower()}/">{study_of(row.claim).id}</a><br>'
+        f'<td>{folder}<a href="paper-{row.claim.letter.lower()}.html">{study_of(row.claim).id}</a><br>'
         f"<code>{escape(row.command)}</code></td></tr>"
     )
     for part in decision.parts if not alone else ():
