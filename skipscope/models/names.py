@@ -10,11 +10,13 @@ inputs    cifar, cifar100, mnist, digits, imagenette: they decide the image's sh
 options   projection  projections where the shape changes, in place of zero-padding
           bottleneck  blocks of three convolutions; the depth is then 9 n + 2
           linear      no activation
+          tanh        tanh in place of ReLU
           nonorm      no batch norm
           connected   fully connected: two matrices per block, states of width 64; the depth is then 2 n + 2
           large       the form for large images: four stages of bottlenecks, with projections; the depth is then 50,
                       101 or 152, and resnext has 32 paths of 4 channels
           xavier, orthogonal, small (standard deviation 0.01)  initial weights, in place of He et al.'s
+          lookslinear initial weights by which ReLUs act as an orthogonal map (connected)
           zero        the end of every branch begins at 0
           additive    W + diag(a) (diracnet), in place of the published form
           wK, nK      channels, or the width, times K, divided by K
@@ -68,12 +70,14 @@ WORDS: dict[str, dict[str, Any]] = {
     "projection": {"shortcut": "projection"},
     "bottleneck": {"block": "bottleneck"},
     "linear": {"activation": "linear"},
+    "tanh": {"activation": "tanh"},
     "nonorm": {"batch_norm": False},
     "connected": {"connected": True},
     "large": {"large": True},
     "xavier": {"initial": "xavier"},
     "orthogonal": {"initial": "orthogonal"},
     "small": {"initial": "small"},
+    "lookslinear": {"initial": "looks_linear"},
     "zero": {"zero": True},
     "additive": {"parametrisation": "additive"},
 }

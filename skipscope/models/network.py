@@ -1,22 +1,40 @@
 """What our networks of blocks have in common: their blocks and layers, and their initial weights.
 
-    he          normal, of variance gain^2 / fan: He et al., ICCV 2015
-    xavier      normal, of variance 2 / (fan in + fan out): Glorot and Bengio, AISTATS 2010
-    orthogonal  rows (a filter is one) or columns orthogonal, of norm gain: Saxe et al., ICLR 2014
-    small       normal, of standard deviation 0.01
+    he            normal, of variance gain^2 / fan: He et al., ICCV 2015
+    xavier        normal, of variance 2 / (fan in + fan out): Glorot and Bengio, AISTATS 2010
+    orthogonal    rows (a filter is one) or columns orthogonal, of norm gain: Saxe et al., ICLR 2014
+    looks_linear  [[Q, -Q], [-Q, Q]] with an orthogonal Q, in fully connected networks with ReLU: units come in pairs
+                  relu(a), relu(-a), of which the next layer takes the difference, so that a layer maps a to Q a:
+                  Balduzzi et al., The Shattered Gradients Problem, ICML 2017
+    small         normal, of standard deviation 0.01
 
-The gain is sqrt(2) with ReLU and 1 without an activation. The fan-out of a grouped convolution counts all groups, as in
-Xie et al.'s code and in torchvision. The classifier's weights are normal of variance 1 / inputs, its bias is 0.
+The gain is sqrt(2) with ReLU, and 1 without an activation and with tanh, whose slope at 0 is 1. The fan-out of a
+grouped convolution counts all groups, as in Xie et al.'s code and in torchvision. The classifier's weights are normal
+of variance 1 / inputs, its bias is 0.
 """
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor, nn
 
 from skipscope.models.blocks import Block
 from skipscope.models.specification import BlockSpec
 
 SMALL_DEVIATION = 0.01  # standard deviation of the initial weights "small"
+GAINS = {"relu": math.sqrt(2), "linear": 1.0, "tanh": 1.0}
+
+
+@torch.no_grad()
+def looks_linear_(weight: Tensor, *, from_image: bool) -> None:
+    """In place. from_image: what enters is no state of pairs, so that the layer has the rows Q and -Q alone."""
+    rows, columns = weight.shape
+    inner = torch.empty(rows // 2, columns if from_image else columns // 2, dtype=weight.dtype, device=weight.device)
+    nn.init.orthogonal_(inner)
+    half = inner if from_image else torch.cat([inner, -inner], 1)
+    weight.copy_(torch.cat([half, -half]))
 
 
 class BlockNetwork(nn.Module):
@@ -40,16 +58,20 @@ class BlockNetwork(nn.Module):
         """New weights for the classifier and all layers of a kind; fan: of He et al.'s variance, fan_in or fan_out."""
         nn.init.normal_(self.classifier.weight, std=self.classifier.in_features**-0.5)
         nn.init.zeros_(self.classifier.bias)
+        first = next(iter(self.layers(kind)))
         for layer in self.layers(kind):
             weight: Tensor = layer.weight  # type: ignore[assignment]
             if layer is self.classifier:
                 continue
             if spec.initial == "he":
-                nn.init.kaiming_normal_(weight, mode=fan, nonlinearity=spec.activation)  # type: ignore[arg-type]
+                like = "relu" if spec.activation == "relu" else "linear"
+                nn.init.kaiming_normal_(weight, mode=fan, nonlinearity=like)
             elif spec.initial == "xavier":
                 nn.init.xavier_normal_(weight)
             elif spec.initial == "orthogonal":
-                nn.init.orthogonal_(weight, nn.init.calculate_gain(spec.activation))  # type: ignore[arg-type]
+                nn.init.orthogonal_(weight, GAINS[spec.activation])
+            elif spec.initial == "looks_linear":
+                looks_linear_(weight, from_image=layer is first)
             else:
                 nn.init.normal_(weight, std=SMALL_DEVIATION)
         if spec.zero:

@@ -13,10 +13,10 @@ from typing import Annotated
 from skipscope.constraints import Constrained, Expectation, above, at_least, below, finite, one_of
 from skipscope.errors import InputError
 
-ACTIVATIONS = ("relu", "linear")
+ACTIVATIONS = ("relu", "linear", "tanh")
 SHORTCUTS = ("pad", "projection")
 PARAMETRISATIONS = ("dirac", "additive")
-INITIAL = ("he", "xavier", "orthogonal", "small")
+INITIAL = ("he", "xavier", "orthogonal", "looks_linear", "small")
 LAYERS = {"basic": 2, "bottleneck": 3}  # with weights, on the branch of a block
 STAGES = 3
 LARGE_BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks of the stages, by depth
@@ -103,6 +103,10 @@ class ResNetSpec(BlockSpec):
             not self.stochastic_depth or self.skips,
             "stochastic_depth expected skips=True; without a skip nothing is left of a block",
         )
+        yield (
+            self.initial != "looks_linear",
+            "initial='looks_linear' expected a fully connected network, ConnectedNet; convolutions have no such weights",
+        )
         any_length = self.block == "basic" and self.preactivation and self.cardinality == 1
         yield (
             self.shortcut_depth == 2 or any_length,
@@ -167,6 +171,12 @@ class ConnectedSpec(BlockSpec):
         yield (
             len(self.input_shape) == 3 and min(self.input_shape) >= 1,
             f"expected images of channels, height, width, got {self.input_shape}",
+        )
+        mirrored = self.activation == "relu" and self.width % 2 == 0 and (self.group_width or 2) % 2 == 0
+        yield (
+            self.initial != "looks_linear" or mirrored,
+            "initial='looks_linear' expected ReLUs and states and paths of an even width: half of the units mirror the "
+            "others",
         )
         yield (
             self.depth >= 4 and self.depth % 2 == 0,

@@ -161,7 +161,7 @@ def test_states_keep_their_size_without_norm() -> None:
         {"scale": 0.1, "skips": False},
         {"zero": True, "skips": False},
         {"initial": "uniform"},
-        {"activation": "tanh"},
+        {"activation": "sigmoid"},
         {"classes": 0},
         {"cardinality": 0},
         {"group_width": 3},

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from skipscope.errors import InputError
 from skipscope.models import ConnectedNet, ConnectedSpec, ResNet, build
 
 CHANNELS = (32, 32, 32)
@@ -36,7 +37,7 @@ def test_normal_weights_have_their_variance(initial: str, activation: str, varia
     assert kurtosis.item() == pytest.approx(3, abs=0.3)  # 1.8 if it were uniform
 
 
-@pytest.mark.parametrize(("activation", "gain"), [("relu", 2.0), ("linear", 1.0)])
+@pytest.mark.parametrize(("activation", "gain"), [("relu", 2.0), ("linear", 1.0), ("tanh", 1.0)])
 def test_orthogonal_weights_have_equal_singular_values(activation: str, gain: float) -> None:
     filters = weight_of("orthogonal", activation).double().flatten(1)
     torch.testing.assert_close(filters @ filters.T, gain * torch.eye(32, dtype=torch.float64), rtol=0, atol=1e-5)
@@ -44,6 +45,26 @@ def test_orthogonal_weights_have_equal_singular_values(activation: str, gain: fl
     net = ConnectedNet(ConnectedSpec(depth=4, width=16, initial="orthogonal", activation=activation))
     values = torch.linalg.svdvals(net.state_dict()["stage1.0.linear1.weight"])
     torch.testing.assert_close(values, torch.full((16,), gain**0.5), rtol=1e-5, atol=0)
+
+
+def test_weights_by_which_relus_look_linear() -> None:
+    """Every layer maps the difference of its pairs by an orthogonal matrix, whatever its units' signs."""
+    torch.manual_seed(0)
+    spec = ConnectedSpec(depth=6, width=16, initial="looks_linear", skips=False, batch_norm=False)
+    net = ConnectedNet(spec).double().requires_grad_(False)
+    images = torch.randn(40, 1, 28, 28, dtype=torch.float64)
+    states = [net.stem(images)]
+    for block in net.stage1:
+        states.append(block(states[-1]))
+    first, last = (state[:, :8] - state[:, 8:] for state in (states[0], states[-1]))
+    map = torch.linalg.lstsq(first, last).solution
+    torch.testing.assert_close(first @ map, last, rtol=0, atol=1e-10)
+    torch.testing.assert_close(map @ map.T, torch.eye(8, dtype=torch.float64), rtol=0, atol=1e-6)
+    for wrong in ({"width": 15}, {"activation": "linear"}):
+        with pytest.raises(InputError, match="looks_linear"):
+            ConnectedSpec(**{"depth": 6, "initial": "looks_linear", **wrong})
+    with pytest.raises(InputError, match="expected a fully connected network"):
+        ResNet(8, initial="looks_linear")
 
 
 @pytest.mark.parametrize("initial", ["xavier", "orthogonal", "small"])

@@ -290,7 +290,7 @@ def test_without_norm_there_is_nothing_but_convolutions_and_the_classifier() -> 
         {"depth": 32, "block": "bottleneck"},
         {"block": "triple"},
         {"shortcut": "wire"},
-        {"activation": "tanh"},
+        {"activation": "sigmoid"},
         {"channels": (4, 8)},
         {"channels": (8, 4, 16)},
         {"cardinality": 0},

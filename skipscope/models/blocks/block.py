@@ -28,7 +28,7 @@ def linear(h: Tensor) -> Tensor:
     return h
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "linear": linear}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "linear": linear, "tanh": torch.tanh}
 
 
 class Pad(nn.Module):
