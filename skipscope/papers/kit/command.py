@@ -228,7 +228,7 @@ def _verdict_lines(row: Judged) -> list[list[str]]:
     decision, parts = row.decision, row.decision.parts
     alone = parts[0] if len(parts) == 1 else None
     first = f"first edition: {decision.first_edition}" if decision.first_edition else ""
-    networks = f"{row.networks} networks" if row.networks else ""
+    networks = f"{row.networks} network{'' if row.networks == 1 else 's'}" if row.networks else ""
     lines = [[decision.id, decision.verdict, numbers(alone) if alone else "", networks, first, decision.claim]]
     if not alone:
         lines += [["", f"  {part.verdict}", numbers(part), part.subject, "", f"  {part.name}"] for part in parts]
