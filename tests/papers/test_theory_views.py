@@ -82,7 +82,7 @@ def test_the_view_of_zero_weights(zero: dict[str, xarray.Dataset]) -> None:
     assert list(view.figures) == ["zero-conditions", "zero-spectrum", "zero-stationarity"]
     assert {picture.studies for picture in view.figures.values()} == {("B.theorem2",)}
     assert "for 4 units on digits" in view.figures["zero-spectrum"].caption
-    assert len(view.tables) == 7
+    assert len(view.tables) == 8
     for table in view.tables:
         assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
         assert table.about

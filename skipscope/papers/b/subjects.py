@@ -15,6 +15,8 @@ from skipscope.papers.kit import Bench, Quantity
 from skipscope.training import Settings
 
 COMPONENTS = 10  # as many as there are classes: the networks are square
+MNIST = "whitened MNIST"  # the subject of what concerns n-shortcut networks
+CIFAR10 = "pre-activation ResNets on CIFAR-10"
 LOWEST_LOSS = Quantity("lowest loss of a linear map")
 
 
@@ -49,9 +51,19 @@ class WhitenedData:
     moments: Moments  # of these samples
     name: str  # of the data set
 
+    @property
+    def subject(self) -> str:
+        """What evidence is about: MNIST decides, and what stands in for it does not."""
+        return subject_on(self.name)
+
     def first(self, count: int | None) -> Samples:
         """The first so many samples; None: all of them."""
         return Samples(self.samples.x[:count], self.samples.y[:count])
+
+
+def subject_on(data: str) -> str:
+    """data: the name of a data set."""
+    return MNIST if data == "mnist" else f"whitened {data}"
 
 
 def whitened_data(bench: Bench, spec: str) -> WhitenedData:

@@ -25,12 +25,13 @@ from skipscope.numerics import normal, random_numbers, seed_of
 from skipscope.papers.b.learning_rates import best_rate, rate_of
 from skipscope.papers.b.measurements.depth import log_slope
 from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, initial_weights, shortcut_hessian, train_grid
-from skipscope.papers.b.networks.hessian import LOG_CEILING
-from skipscope.papers.b.networks.loss import loss_of
-from skipscope.papers.b.subjects import COMPONENTS, WhitenedData
+from skipscope.papers.b.networks.hessian import LOG_CEILING, SMALL_QUANTILE, log_condition
+from skipscope.papers.b.networks.loss import Data, loss_of
+from skipscope.papers.b.subjects import ARCHITECTURES, COMPONENTS, WhitenedData
 from skipscope.papers.b.theory import hessian_at_zero, hessian_from_moments
 from skipscope.papers.b.theory.hessian_at_zero import identity
 from skipscope.papers.kit.bench import Bench
+from skipscope.papers.kit.claims import FIRST_JUDGED_SEED
 from skipscope.papers.kit.tables import table
 
 MEASURE_NAME = "theory_zero_weights"
@@ -46,6 +47,7 @@ VISIBLE_CHANGES = (1e-11, 1e-4)
 ZERO_EIGENVALUE = 1e-10  # of the largest one
 IMAGINARY_ROUNDING = 1e-9  # an imaginary part that is none
 RELU_SAMPLES = 5000  # whitened ones: the Hessian of a network with ReLUs takes them one by one
+DEEP_RELU_SAMPLES = 1000  # the same for networks of up to 32 layers
 SHORTCUT_DEPTHS = (4, 5, 6)  # n of the networks, all of this many layers:
 LAYERS = 60
 START_FACTORS = (0.01, 0.1)  # times Xavier's weights: the paper's, and the one that decides
@@ -234,6 +236,41 @@ def relu(bench: Bench, white: WhitenedData, *, networks: int) -> xarray.Dataset:
     return table("case", range(len(rows)), rows, measure=MEASURE_NAME, part="relu")
 
 
+def relu_by_depth(bench: Bench, white: WhitenedData, *, networks: int, depths: Sequence[int]) -> xarray.Dataset:
+    """log10 cond (architecture, depth, seed) before training, with the 10th percentile for the smallest eigenvalue.
+
+    2-shortcut networks with ReLUs in the middle from 0.01 times Xavier's weights; linear ones from orthogonal weights,
+    which the paper has beside them. Attribute `formula`: theorem 2's, of the same samples.
+    """
+    data = white.first(DEEP_RELU_SAMPLES)
+    kinds: dict[str, tuple[str, str, Data]] = {
+        "ReLU in the middle": ("2-shortcut", "relu", data),
+        "orthogonal": ("orthogonal", "linear", Moments.of(data)),
+    }
+    seeds = bench.seeds(networks)
+    found = numpy.full((len(kinds), len(depths), networks), numpy.nan)
+    for (row, (name, kind, seen)), (column, depth) in itertools.product(enumerate(kinds.values()), enumerate(depths)):
+        bench.steps(f"Hessians of {kind} {name} networks")(column, len(depths))
+        spec = ARCHITECTURES[name].spec(depth, kind)
+        for place, seed in enumerate(seeds):
+            weights = initial_weights(spec, ARCHITECTURES[name].init, seed, device=bench.device)
+            magnitudes = torch.linalg.eigvalsh(shortcut_hessian(spec, weights, seen).matrix).abs()
+            tenth = float(magnitudes.quantile(SMALL_QUANTILE))
+            found[row, column, place] = float(log_condition(float(magnitudes.max()), tenth))
+    form = hessian_at_zero(data.x.T, data.y.T, units=1, mid=torch.relu, relu_slope=0.5)
+    return xarray.Dataset(
+        {"log_condition": (("architecture", "depth", "seed"), found)},
+        {"architecture": list(kinds), "depth": list(depths), "seed": seeds},
+        {
+            "measure": MEASURE_NAME,
+            "part": "relu_by_depth",
+            "data": white.name,
+            "samples": len(data.x),
+            "formula": math.log10(form.percentile_condition()),
+        },
+    )
+
+
 def biases(bench: Bench, sizes: Sequence[int]) -> xarray.Dataset:
     """The network of equation 3, a bias after the first weight of each unit; with tanh, which has a slope at zero."""
     rows: list[dict[str, float]] = []
@@ -272,10 +309,14 @@ def _zero_eigenvalues(hessian: Tensor) -> int:
 
 
 def escape(bench: Bench, data: WhitenedData, *, networks: int, steps: int, per_decade: int) -> xarray.Dataset:
-    """Final losses (n, start, network, rate), infinite where one diverged. per_decade: learning rates."""
+    """Final losses (n, start, network, rate), infinite where one diverged. per_decade: learning rates.
+
+    As many networks for the choice of the rates as for the judgement; the seeds of the first are the lower ones.
+    """
     first, last = (round(decade * per_decade) for decade in RATE_DECADES)
     rates = [rate_of(k, per_decade) for k in range(first, last + 1)]
-    seeds, cases = bench.seeds(networks), list(itertools.product(SHORTCUT_DEPTHS, START_FACTORS))
+    seeds = bench.calibration_seeds(networks) + bench.seeds(networks)
+    cases = list(itertools.product(SHORTCUT_DEPTHS, START_FACTORS))
     found = []
     for done, (n, start) in enumerate(cases):
         bench.steps("training n-shortcut networks from small weights")(done, len(cases))
@@ -308,12 +349,14 @@ def escape(bench: Bench, data: WhitenedData, *, networks: int, steps: int, per_d
 
 
 def at_best_rates(losses: xarray.DataArray) -> xarray.Dataset:
-    """Losses (n, network) at the rate of each n's lowest mean, that rate (n), and whether it is the first or last.
+    """Losses (n, network) of the judged networks at the rate of each n's lowest mean over those of calibration.
 
-    Where all rates end alike (`flat`) none is best, and none on an edge.
+    With that rate (n), and whether it is the first or last. Where all rates end alike (`flat`) none is best, and none
+    on an edge.
     """
-    columns = losses.transpose("n", "network", "rate").values
-    best = [best_rate(each) for each in columns]
+    judged = losses["network"].values >= FIRST_JUDGED_SEED
+    every = losses.transpose("n", "network", "rate").values
+    best, columns = [best_rate(each) for each in every[:, ~judged]], every[:, judged]
     return xarray.Dataset(
         {
             "loss": (("n", "network"), [each[:, its.place] for each, its in zip(columns, best, strict=True)]),
@@ -321,5 +364,5 @@ def at_best_rates(losses: xarray.DataArray) -> xarray.Dataset:
             "flat": ("n", [its.flat for its in best]),
             "on_edge": ("n", [its.on_edge for its in best]),
         },
-        {"n": losses["n"].values},
+        {"n": losses["n"].values, "network": losses["network"].values[judged]},
     )

@@ -165,6 +165,14 @@ ZERO_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
         "Hessian is 0 at exact zero, and near zero it depends on which entries are active; the error is that of the "
         "form with slope 1/2, over its largest entry.",
     ),
+    "relu_by_depth": TableOf(
+        "ReLUs in the middle, by depth",
+        {"{0}": EachOf("architecture", ("log_condition", "mean"))},
+        "log10 of the largest over the 10th percentile of |lambda|, mean over networks, on {samples} samples of "
+        "{data}: 2-shortcut networks with ReLUs in the middle from 0.01 times Xavier's weights, and linear ones from "
+        "orthogonal weights. Theorem 2 says {formula:.4f} for the first.",
+        rows={"depth": "depth"},
+    ),
     "biases": TableOf(
         "Biases",
         {
