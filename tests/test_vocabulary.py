@@ -53,7 +53,7 @@ OWN = {
     "depth_fit": "first",
     "eigs": "which block",
     "inspect": "budget",
-    "law": "epsilon",
+    "law": "epsilon count_only changed",
     "noisy_weights": "t mixture",
     "percentile_condition": "q",
     "spectra": "stages",

@@ -49,10 +49,11 @@ from math import prod
 import torch
 from torch import Tensor, fx
 
+from skipscope.linear.derivative import by_sample
 from skipscope.linear.jacobian import Jacobian
 from skipscope.linear.known_spectrum import PROBES, KnownSpectrum
 from skipscope.linear.operator import DENSE_BLOCK, Operator
-from skipscope.numerics import normal, random_numbers
+from skipscope.numerics import measuring, normal, random_numbers
 from skipscope.trace import operations
 from skipscope.trace.flow import Cut, cuts_of
 from skipscope.trace.graph_point import GraphPoint
@@ -275,13 +276,20 @@ def _axis(unit: GraphUnit, node: fx.Node) -> int:
 
 
 def _along_ones(piece: Piece, point: GraphPoint, state: Tensor) -> Tensor:
-    """The diagonal of a pointwise piece's Jacobian: its derivative along the vector of ones. (B, n)"""
+    """The diagonal of a pointwise piece's Jacobian, (B, n): its transposed product with the vector of ones."""
     axis = piece.axis
     assert axis is not None, "sums and cuts have a batch axis"
-    J = Jacobian(
-        piece.bound(point), state, axis, name=piece.name, first_not_finite=point.first_not_finite, exit_axis=axis
-    )
-    return J.matmat(torch.ones(J.shape[0], J.shape[2], 1, dtype=state.dtype, device=state.device))[:, :, 0]
+    function = piece.bound(point)
+    with torch.enable_grad(), measuring():
+        state = state.detach().requires_grad_()
+        output = function(state)
+    if not output.isfinite().all():  # a Jacobian says where
+        Jacobian(function, state, axis, name=piece.name, first_not_finite=point.first_not_finite, exit_axis=axis)
+    if not output.requires_grad:
+        return by_sample(torch.zeros_like(state), axis)
+    with measuring():
+        (diagonal,) = torch.autograd.grad(output, state, torch.ones_like(output), materialize_grads=True)
+    return by_sample(diagonal, axis)
 
 
 def _columns(operator: Operator, chosen: Tensor) -> Tensor:

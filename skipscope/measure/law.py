@@ -21,11 +21,14 @@ violated                    per bound (dimension `bound`), whether it does not h
 
 A unit that the law says nothing of has NaN and, in the coordinate `reason`, why.
 
-Cost per unit and sample: the full spectra of J and of J_R.
+Cost per unit and sample: the full spectra of J and of J_R. With count_only=True nothing is decomposed: zeros_at_least
+and ones_at_least, which are the exact zeros and ones where the law is generic, cost a forward pass and the derivatives
+of the activations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -45,11 +48,12 @@ if TYPE_CHECKING:
 
 ROUTES = ("svd", "gram")  # both decompose the assembled matrix; the third, "law", would only repeat what is tested
 BOUNDS = ("zeros", "ones", "above", "below", "near")
-NAMES = (
-    *("size", "entries", "exits", "inactive", "carried", "inner_active", "inner_above", "factor", "generic"),
-    *BOUNDS,
-    *(f"{name}_at_{'most' if name in ('above', 'below') else 'least'}" for name in BOUNDS),
+FROM_ACTIVATIONS = (
+    *("size", "entries", "exits", "inactive", "carried", "inner_active", "factor", "generic"),
+    *("zeros_at_least", "ones_at_least", "above_at_most", "below_at_most"),
 )
+NAMES = (*FROM_ACTIVATIONS, "inner_above", *BOUNDS, "near_at_least")
+AT_ONCE = 256  # samples whose states are held at a time, where nothing is decomposed
 
 
 @renamed_parameters(tolerance="tol")
@@ -61,14 +65,20 @@ def law(
     tol: float | None = None,
     epsilon: float = 0.01,
     route: Route = "auto",
+    count_only: bool = False,
+    changed: Callable[[Unit], Unit] | None = None,
 ) -> xarray.Dataset:
     """Counts and bounds at a batch of model inputs or a point; dimensions `unit` and `sample`, and `bound`.
 
     tol: values this close to c count as c, 1e-7 by default (or their error bound, where that is larger).
     route: "svd" or "gram", for the counted values; "auto" takes the more exact one, "svd".
+    count_only: the bounds alone, from counts of active outputs and inner entries; for thousands of samples.
+    changed: what each unit is replaced by, such as `lambda unit: ss.with_scaled_skip(unit, 0.5)`.
     """
     import xarray
 
+    if count_only:
+        return _bounds(trunk, x, chosen_units(trunk, units), changed)
     if route == "auto":
         route = "svd"
     if route not in ROUTES:
@@ -79,7 +89,7 @@ def law(
     close = COUNTS_AS_ONE if tol is None else tol
     missing = {name: torch.full((point.batch,), float("nan"), dtype=torch.float64, device="cpu") for name in NAMES}
     rows, reasons = [], []
-    for unit in chosen:
+    for unit in _changed(chosen, changed):
         found = _with_a_plateau(unit, point)
         reasons.append(found if isinstance(found, str) else "")
         rows.append(missing if isinstance(found, str) else _counted(found, unit, point, close, epsilon, route))
@@ -97,6 +107,46 @@ def law(
             "bound": list(BOUNDS),
         },
         attributes("law", trunk, route=route, epsilon=epsilon, tolerance=close),
+    )
+
+
+def _changed(units: list[Unit], change: Callable[[Unit], Unit] | None) -> Iterator[Unit]:
+    return iter(units) if change is None else map(change, units)
+
+
+def _bounds(trunk: Trunk, x: Any, chosen: list[Unit], change: Callable[[Unit], Unit] | None) -> xarray.Dataset:
+    """From counts of active entries alone."""
+    import xarray
+
+    units = list(_changed(chosen, change))
+    reasons = [""] * len(units)
+    batches = []
+    for some in x.split(AT_ONCE) if isinstance(x, Tensor) else [x]:
+        point = point_of(trunk, some)
+        missing = torch.full((len(FROM_ACTIVATIONS), point.batch), float("nan"), dtype=torch.float64, device="cpu")
+        rows = []
+        for place, unit in enumerate(units):
+            found = _with_a_plateau(unit, point)
+            if isinstance(found, str):
+                reasons[place] = found
+                rows.append(missing)
+            else:
+                counts = _from_activations(found)
+                rows.append(torch.stack([counts[name].cpu().double() for name in FROM_ACTIVATIONS]))
+        batches.append(torch.stack(rows))
+    values = torch.cat(batches, 2).numpy()  # units, names, samples
+    for place, reason in enumerate(reasons):
+        if reason:  # of any batch
+            values[place] = float("nan")
+    pair = ("unit", "sample")
+    return xarray.Dataset(
+        {name: (pair, values[:, place]) for place, name in enumerate(FROM_ACTIVATIONS)},
+        {
+            **labels(chosen),
+            "reason": ("unit", numpy.array(reasons, dtype=object)),
+            "sample": list(range(values.shape[2])),
+        },
+        attributes("law_bounds", trunk),
     )
 
 
@@ -118,27 +168,34 @@ def _counted(law: Law, unit: Unit, point: Point, close: float, epsilon: float, r
     """By name, (B,) in float64."""
     J, branch = unit.jacobian(point), unit.jacobian(point, of="branch")
     spectrum, inner = (singular_values(operator, route=route) for operator in (J, branch))
-    batch, exits, entries = J.shape
     # Where rounding decides whether a value counts, it is counted so that it does not contradict a bound.
     inner_above = (inner.values > epsilon - inner.bound).sum(1)
     counts = {
+        **_from_activations(law),
+        "inner_above": inner_above,
+        **counts_around(spectrum, law.factor.cpu(), close, epsilon),
+        "near_at_least": (law.carried.cpu() - 2 * inner_above).clamp_min(0),
+    }
+    return {name: count.cpu().double() for name, count in counts.items()}
+
+
+def _from_activations(law: Law) -> dict[str, Tensor]:
+    """(B,) each: what follows from which entries are active."""
+    batch, exits = law.tail.shape
+    return {
         "size": torch.full((batch,), law.size),
-        "entries": torch.full((batch,), entries),
+        "entries": torch.full((batch,), law.entries),
         "exits": torch.full((batch,), exits),
-        "inactive": exits - law.active,
+        "inactive": law.inactive,
         "carried": law.carried,
         "inner_active": law.rank,
-        "inner_above": inner_above,
         "factor": law.factor,
         "generic": law.generic,
-        **counts_around(spectrum, law.factor.cpu(), close, epsilon),
         "zeros_at_least": law.zeros_at_least,
         "ones_at_least": law.ones_at_least,
         "above_at_most": law.above_at_most,
         "below_at_most": law.below_at_most,
-        "near_at_least": (law.carried.cpu() - 2 * inner_above).clamp_min(0),
     }
-    return {name: count.cpu().double() for name, count in counts.items()}
 
 
 def counts_around(spectrum: Spectrum, factor: Tensor, close: float, epsilon: float) -> dict[str, Tensor]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy
 import pytest
 import torch
@@ -118,3 +121,62 @@ def test_a_wrong_claim_is_contradicted(found: xarray.Dataset) -> None:
     )
     for name in BOUNDS:
         assert violation(claimed, name).mean() > 0.5, name
+
+
+# -- counts alone
+
+
+def test_counts_alone_are_the_bounds_of_the_whole_measurement(
+    net: tuple[Net, torch.Tensor, ss.Trunk], found: xarray.Dataset
+) -> None:
+    counted = law(net[2], net[1], count_only=True)
+    assert counted["reason"].values.tolist() == found["reason"].values.tolist()
+    for name in counted.data_vars:
+        numpy.testing.assert_array_equal(counted[name], found[name])
+    assert "ones" not in counted
+    generic = found.sel(unit=["a", "b", "c"]).where(found["generic"] == 1)
+    assert (counted["ones_at_least"] <= found["ones"]).where(generic["generic"] == 1).sum() > 0
+
+
+def test_many_samples_are_counted_in_pieces(
+    net: tuple[Net, torch.Tensor, ss.Trunk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, trunk = net
+    torch.manual_seed(1)
+    x = torch.randn(7, 1, 8, 8)
+    whole = law(trunk, x, count_only=True)
+    monkeypatch.setattr(sys.modules["skipscope.measure.law"], "AT_ONCE", 3)
+    xarray.testing.assert_equal(law(trunk, x, count_only=True), whole)
+    assert whole.sizes == {"unit": 5, "sample": 7}
+
+
+def test_units_are_counted_as_they_are_changed(net: tuple[Net, torch.Tensor, ss.Trunk]) -> None:
+    _, x, trunk = net
+    half = law(trunk, x, units=["a"], count_only=True, changed=lambda unit: ss.with_scaled_skip(unit, 0.5))
+    assert (half["factor"] == 0.5).all()
+    whole = law(trunk, x, units=["a"], changed=lambda unit: ss.with_scaled_skip(unit, 0.5))
+    for name in half.data_vars:
+        numpy.testing.assert_array_equal(half[name], whole[name])
+    assert not whole["violated"].any()
+
+
+def test_counts_equal_the_spectra_of_a_trained_network_where_the_law_is_generic(tmp_path: Path) -> None:
+    """Exact zeros and ones from a forward pass, against full spectra by a route that knows nothing of the law."""
+    from skipscope.data import load
+    from skipscope.training import Settings
+    from skipscope.training.networks import Network
+
+    data = load("digits").subset(samples=400)
+    network = Network("resnet14-digits-n8-projection", data, Settings(epochs=2, batch=50, rate=0.05), 1000, "cpu")
+    model = network.initial()
+    network.train(model, tmp_path / "weights.safetensors", lambda done, total: None)
+    x = data.test.images(torch.arange(4))
+    trunk = ss.trace(model.eval(), x)
+    regular = [unit.name for unit in trunk.units if unit.kind == "identity"]
+    counted, found = law(trunk, x, units=regular, count_only=True), law(trunk, x, units=regular)
+    numpy.testing.assert_array_equal(counted["zeros_at_least"], found["zeros_at_least"])
+    assert (found["zeros"] >= counted["zeros_at_least"]).all()
+    generic = counted["generic"].values == 1
+    assert (found["ones"].values[generic] >= counted["ones_at_least"].values[generic]).all()
+    if generic.any():
+        assert (found["ones"].values[generic] == counted["ones_at_least"].values[generic]).mean() >= 0.9
