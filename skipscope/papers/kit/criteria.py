@@ -109,15 +109,13 @@ class Criterion:
 
     def _by_interval(self, found: Estimate, conditions: int, outcome: Outcome) -> Outcome:
         low, high = interval = found.interval()
-        members = numpy.array(found.members)
-        infinite = int(numpy.isinf(members).sum())
-        if infinite and not math.isfinite(low + high) and low != high:
-            if outcome.passing in (0, members.size):
-                return replace(outcome, passed=outcome.passing == members.size)
+        if found.infinite:
+            if outcome.passing in (0, found.n):
+                return replace(outcome, passed=outcome.passing == found.n)
             return replace(
                 outcome,
-                reason=f"{self.quantity}: {infinite} of {members.size} values are infinite, so that they have no "
-                f"interval, and {outcome.passing} of {members.size} pass",
+                reason=f"{self.quantity}: {found.infinite} of {found.n} values are infinite on its scale, so that they "
+                f"have no interval, and {outcome.passing} of {found.n} pass",
             )
         outcome = replace(outcome, interval=interval)
         if self._claimed(low, high):

@@ -28,6 +28,7 @@ from skipscope.runs.decisions import CONFIDENCE, Interval, mean_of, numbers_of
 
 Scale = Literal["plain", "ratio", "share", "correlation"]
 
+ROUNDING = 1e-9  # by which a share or a correlation may leave its scale
 SHARE_MARGIN = 1e-3  # from 0 and 1
 LARGEST_CORRELATION = 0.99
 BOOTSTRAP_FROM = 20  # configurations that can be resampled themselves; of fewer, their networks are
@@ -93,6 +94,11 @@ class Estimate(ABC):
     def members(self) -> list[float]:
         """One number per network where it has such numbers, for the record."""
 
+    @property
+    def infinite(self) -> int:
+        """Values that are infinite on the scale, so that there is no interval."""
+        return 0
+
     def needed(self, thresholds: Sequence[float]) -> int | None:
         """Networks whose interval would lie on one side of all thresholds, if they spread as these do.
 
@@ -119,6 +125,10 @@ class PerNetwork(Estimate):
             raise ValueError(f"the scale is one of {', '.join(get_args(Scale))}, not {scale!r}")
         self._values = numbers_of(values)
         self._scale = scale
+        low, high = DOMAINS[scale]
+        outside = self._values[(self._values < low - ROUNDING) | (self._values > high + ROUNDING)]
+        if outside.size:
+            raise ValueError(f"a {scale} is from {low:g} to {high:g}, not {outside.flat[0]:g}")
 
     @property
     def values(self) -> numpy.ndarray:
@@ -136,6 +146,10 @@ class PerNetwork(Estimate):
     def _scaled(self) -> numpy.ndarray:
         with numpy.errstate(divide="ignore", invalid="ignore"):
             return numpy.asarray(_TO_SCALE[self._scale](self.values), dtype=float)
+
+    @property
+    def infinite(self) -> int:
+        return 0 if self.alike else int(numpy.isinf(self._scaled).sum())
 
     @property
     def alike(self) -> bool:
@@ -176,9 +190,7 @@ def student(values: numpy.ndarray, level: float = CONFIDENCE) -> Interval:
     from scipy.stats import t
 
     mean, count = mean_of(values), values.size
-    if not numpy.isfinite(values).all():
-        return (-math.inf, math.inf)
-    if count < 2:
+    if count < 2 or not numpy.isfinite(values).all():
         return (-math.inf, math.inf)
     error = math.sqrt(float(((values - mean) ** 2).sum()) / (count * (count - 1)))
     half = float(t.ppf((1 + level) / 2, count - 1)) * error

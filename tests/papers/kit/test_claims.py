@@ -204,6 +204,20 @@ def test_infinite_members_decide_if_they_agree_with_the_others() -> None:
     assert passed([inf, -inf, 0.0], "<=", 1.0) is None
 
 
+def test_a_ratio_of_zero_has_no_logarithm_and_the_networks_decide_if_they_agree() -> None:
+    ratio = Quantity("ratio", "ratio")
+    assert ratio.at_most(0.5).judge({ratio: [0.0, 0.01, 0.02]}).passed is True
+    assert ratio.at_most(0.015).judge({ratio: [0.0, 0.01, 0.02]}).passed is None
+
+
+def test_a_value_that_its_scale_cannot_have_decides_nothing() -> None:
+    for scale, wrong in (("ratio", -1.0), ("share", 1.2), ("correlation", -1.1)):
+        quantity = Quantity("odd", scale)  # type: ignore[arg-type]
+        outcome = quantity.at_most(0.5).judge({quantity: [0.1, wrong]})
+        assert outcome.passed is None
+        assert f"a {scale} is from" in outcome.reason
+
+
 def test_exact_members_have_to_pass_one_and_all() -> None:
     assert passed([0.9, 0.95, 1.0], every=True) is True  # the interval of the mean reaches beyond 1
     assert passed([0.0] * 99 + [1.1], every=True) is False
