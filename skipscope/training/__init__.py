@@ -6,6 +6,8 @@ from skipscope.deferred import defer
 from skipscope.renamed import keep_old_names
 
 if TYPE_CHECKING:
+    from skipscope.training.fleet import train_fleet as train_fleet
+    from skipscope.training.fleet_member import FleetMember as FleetMember
     from skipscope.training.history import History as History
     from skipscope.training.hooks import At as At
     from skipscope.training.loop import accuracy as accuracy
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = defer(
     __name__,
     {
+        "fleet": "train_fleet",
+        "fleet_member": "FleetMember",
         "history": "History",
         "hooks": "At",
         "loop": "accuracy train",

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -87,22 +87,16 @@ class Run:
     def _check(self, state: State, path: Path) -> None:
         differences = [
             f"{name} was {before!r} and is {now!r}"
-            for name, before, now in _differences(state.record["identity"], self.identity)
+            for name, before, now in differences_in(state.record["identity"], self.identity)
         ]
         found = {name: list(tensor.shape) for name, tensor in state.tensors.items() if not name.startswith("hook/")}
         expected = {name: list(tensor.shape) for name, tensor in self._tensors().items()}
-        differences += [f"{name}: shape {b} was, {n} is" for name, b, n in _differences(found, expected)]
-        kept, asked = state.record["hooks"], {hook.name: hook.epochs for hook in self.hooks}
-        for name, epochs in asked.items():
-            missing = [e for e in epochs if e <= state.record["epoch"] and str(e) not in kept.get(name, {})]
-            if name not in kept or (missing and state.record["history"]["diverged_at"] is None):
-                differences.append(f"the hook '{name}' has no result for {missing or 'any epoch'}")
-        if differences:
-            more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-            raise InputError(
-                f"{path} is a checkpoint of another training: {'; '.join(differences[:3])}{more}. "
-                "Choose another file, or delete this one to start over"
+        differences += [f"{name}: shape {b} was, {n} is" for name, b, n in differences_in(found, expected)]
+        if "history" in state.record:  # that of a fleet has several, and another identity
+            differences += without_results(
+                self.hooks, state.record["hooks"], state.record["epoch"], state.record["history"]["diverged_at"]
             )
+        refuse_another_training(path, differences)
 
 
 @dataclass(frozen=True)
@@ -143,6 +137,12 @@ def _damaged(path: Path, why: str) -> InputError:
     )
 
 
+class HasState(Protocol):
+    """A run, or a fleet of them."""
+
+    def state(self) -> State: ...
+
+
 class Keeper:
     """Writes states, but at most once in a given number of seconds; the last one is kept in memory until then."""
 
@@ -153,7 +153,7 @@ class Keeper:
         self._written = time.monotonic()
         self._waiting: State | None = None
 
-    def offer(self, run: Run) -> None:
+    def offer(self, run: HasState) -> None:
         if self._path is None:
             return
         self._waiting = run.state()
@@ -166,13 +166,38 @@ class Keeper:
             self._waiting, self._written = None, time.monotonic()
 
 
+def without_results(hooks: Sequence[At], kept: Mapping[str, Any], epoch: int, diverged_at: int | None) -> list[str]:
+    """Hooks that a checkpoint after `epoch` epochs lacks results of, in words."""
+    found = []
+    for hook in hooks:
+        missing = [e for e in hook.epochs if e <= epoch and str(e) not in kept.get(hook.name, {})]
+        if hook.name not in kept or (missing and diverged_at is None):
+            found.append(f"the hook '{hook.name}' has no result for {missing or 'any epoch'}")
+    return found
+
+
+def refuse_another_training(path: Path, differences: Sequence[str]) -> None:
+    """An error where there are differences between a checkpoint and the training that would go on from it."""
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise InputError(
+            f"{path} is a checkpoint of another training: {'; '.join(differences[:3])}{more}. "
+            "Choose another file, or delete this one to start over"
+        )
+
+
 def identity(settings: Settings, model: nn.Module, split: Split, test: Split | None, test_every: int) -> dict[str, Any]:
     """What a checkpoint must share with the run that goes on from it, as JSON gives it back."""
+    return identity_of(settings, model, split.digest(), None if test is None else test.digest(), test_every)
+
+
+def identity_of(settings: Settings, model: nn.Module, split: str, test: str | None, test_every: int) -> dict[str, Any]:
+    """The same from the digests of the splits."""
     found = {
         **asdict(settings),
         "model": type(model).__name__,
-        "training data": split.digest(),
-        "test data": None if test is None else test.digest(),
+        "training data": split,
+        "test data": test,
         "test_every": test_every,
         **{f"module {name}".strip(): text for name, text in structure(model).items()},
     }
@@ -211,6 +236,6 @@ def _setting(value: Any) -> str | None:
     return getattr(value, "__qualname__", None) or getattr(value, "__name__", None) if callable(value) else None
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def differences_in(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     names = [*before, *(name for name in now if name not in before)]
     return [(name, before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)]
