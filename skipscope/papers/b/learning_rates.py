@@ -1,8 +1,7 @@
-"""The search of the best learning rate: that of the lowest mean final loss over seeds.
+"""The search of the best learning rate: that of the lowest mean final loss over seeds of calibration.
 
-The grid of learning rates is logarithmic, and grows until the best rate is inside. The rate is chosen by the seeds
-whose losses are then compared, which is the paper's way: the losses at it are optimistic for every kind of network
-alike. Where all rates end alike there is no best one.
+The grid of learning rates is logarithmic, and grows until the best rate is inside. Losses are then those of other seeds
+at that rate, so that none is optimistic. Where all rates end alike there is no best one.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ SMALLEST_EXCESS = 1e-15  # a distance from the optimum that is not rounding
 
 ON_EDGE = Quantity("best learning rates on the edge of their grid")
 NONE_ON_EDGE = ON_EDGE.exactly(0.0)  # control of the claims that compare losses at the best learning rate
-CHOSEN_BY_JUDGED_SEEDS = (  # for the notes of these claims
-    "Learning rates are chosen by the seeds that are judged, as in the paper: losses are optimistic for every kind of "
-    "network alike."
+CHOSEN_ON_OTHER_SEEDS = (  # for the notes of these claims
+    "Learning rates are the best of other seeds; the paper chooses them by the losses that it shows."
 )
+CURVE_POINTS = 20  # of the losses in training at the best rate, evenly spaced in the logarithm of the step
 
 
 # -- the choice among given rates
@@ -107,46 +106,70 @@ def trained_at_best_rate(
     data: Data,
     init: str,
     *,
+    calibration: int,
     networks: int,
     steps: int,
     per_decade: int,
     attrs: Mapping[str, Any],
+    every_rate: bool = False,
     factor: float = ZERO_FACTOR,
     name: str = "",
 ) -> xarray.Dataset:
-    """Final losses (seed, rate), infinite where a network diverged, and those at the rate of the lowest mean (seed).
+    """Final losses of judged networks (seed) at the rate of the lowest mean loss over calibration networks.
 
-    factor: of the initialisation "zero". attrs: of the dataset; it says the rest itself. name: that of the dataset;
-    each round of learning rates is kept beside it as soon as it is trained, so that a stopped run goes on within the
-    grid of a network. Without a name they are not kept.
+    With the losses of these (calibration_seed, rate), infinite where one diverged, and the losses of the judged ones
+    during training (seed, step). every_rate: judged networks are trained at all rates (seed, rate), which gives the
+    best rate of each. factor: of the initialisation "zero". attrs: of the dataset; it says the rest itself. name: that
+    of the dataset; each round of learning rates is kept beside it as soon as it is trained, so that a stopped run goes
+    on within the grid of a network. Without a name they are not kept.
     """
-    seeds = bench.seeds(networks)
+    choosing, judged = bench.calibration_seeds(calibration), bench.seeds(networks)
 
-    def trained(rates: Sequence[float]) -> xarray.Dataset:
-        ended = train_grid(
-            spec, data, init, seeds=seeds, rates=rates, steps=steps, device=bench.device, factor=factor, record=[]
-        )
-        losses = ended.final_losses.reshape(len(seeds), len(rates)).numpy()
-        return xarray.Dataset(
-            {"loss": (("seed", "rate"), losses)}, {"seed": seeds, "rate": list(rates)}, {"part": "piece"}
-        )
+    def trained(piece: str, seeds: Sequence[int], rates: Sequence[float], record: Sequence[int] = ()) -> xarray.Dataset:
+        def compute() -> xarray.Dataset:
+            ended = train_grid(
+                spec,
+                data,
+                init,
+                seeds=seeds,
+                rates=rates,
+                steps=steps,
+                device=bench.device,
+                factor=factor,
+                record=record,
+            )
+            losses = ended.losses.reshape(len(seeds), len(rates), -1).numpy()
+            return xarray.Dataset(
+                {"loss": (("seed", "rate", "step"), losses)},
+                {"seed": list(seeds), "rate": list(rates), "step": list(ended.recorded)},
+                {"part": "piece"},
+            )
 
-    def losses(rates: Sequence[float]) -> numpy.ndarray:
-        if not name:
-            return trained(rates)["loss"].values
-        return bench.part(f"{name}-rates-{rates[0]:g}-{rates[-1]:g}", lambda: trained(rates))["loss"].values
+        return bench.part(f"{name}-{piece}", compute) if name else compute()
+
+    def final_losses(piece: str, seeds: Sequence[int], rates: Sequence[float]) -> numpy.ndarray:
+        found = trained(f"{piece}-{rates[0]:g}-{rates[-1]:g}", seeds, rates)
+        return found["loss"].isel(step=-1).values
 
     lowest_loss = data.lowest_loss if isinstance(data, Moments) else 0.0
-    rates, found = tuned(losses, per_decade, lowest_loss)
-    best = best_rate(found, lowest_loss)
-    final = found[:, best.place]
+    rates, chosen_by = tuned(lambda some: final_losses("rates", choosing, some), per_decade, lowest_loss)
+    best = best_rate(chosen_by, lowest_loss)
+    followed = trained("judged", judged, [rates[best.place]], curve_steps(steps)).isel(rate=0)["loss"]
+    losses = numpy.full((networks, len(rates)), numpy.nan)
+    others = [rate for place, rate in enumerate(rates) if place != best.place]
+    if every_rate and others:
+        losses[:, numpy.arange(len(rates)) != best.place] = final_losses("judged-rates", judged, others)
+    losses[:, best.place] = followed.isel(step=-1).values
+    final = losses[:, best.place]
     return xarray.Dataset(
         {
-            "loss": (("seed", "rate"), found),
+            "calibration": (("calibration_seed", "rate"), chosen_by),
+            "loss": (("seed", "rate"), losses),
             "final": ("seed", final),
             "log_excess": ("seed", log_excess(final, lowest_loss)),
+            "curve": (("seed", "step"), log_excess(followed.values, lowest_loss)),
         },
-        {"seed": seeds, "rate": rates},
+        {"calibration_seed": choosing, "seed": judged, "rate": rates, "step": followed["step"].values},
         {
             **attrs,
             "depth": spec.depth,
@@ -160,6 +183,19 @@ def trained_at_best_rate(
             "on_edge": int(best.on_edge),
         },
     )
+
+
+def curve_steps(steps: int) -> list[int]:
+    """From the first to the last."""
+    return sorted({round(step) for step in numpy.geomspace(1, steps, CURVE_POINTS).tolist()})
+
+
+def own_rates(part: xarray.Dataset) -> numpy.ndarray:
+    """The best rate of every judged network (seed); not a number where all its rates diverge, or one was tried."""
+    losses, rates = part["loss"].values, part["rate"].values
+    known = numpy.isfinite(losses).any(1) & ~numpy.isnan(losses).any(1)
+    places = numpy.where(numpy.isnan(losses), numpy.inf, losses).argmin(1)
+    return numpy.where(known, rates[places], numpy.nan)
 
 
 def log_excess(losses: numpy.ndarray, lowest_loss: float) -> numpy.ndarray:

@@ -24,10 +24,11 @@ from skipscope.papers.b.studies.dynamics import B7, B8, B9, interpolated, steepe
 from skipscope.papers.b.studies.dynamics import STUDY as DYNAMICS
 from skipscope.papers.b.studies.initial import B6, B20
 from skipscope.papers.b.studies.initial import STUDY as INITIAL
-from skipscope.papers.b.subjects import ARCHITECTURES, WITH_HESSIANS, whitened_data
+from skipscope.papers.b.subjects import ARCHITECTURES, MNIST, WITH_HESSIANS, whitened_data
 from skipscope.papers.kit import SEEDS, Bench, Evidence, Quantity, Study
 from skipscope.runs import RunFolder, load_run
 from tests.data.real import require
+from tests.papers.b.evidence import about, missing, values
 
 SMOKE = {study.id: dataclasses.replace(study.presets["smoke"], data="digits") for study in (INITIAL, DYNAMICS)}
 
@@ -72,13 +73,12 @@ def _way(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_smoke_has_evidence_for_every_criterion(start: Run, way: Run) -> None:
-    by_learning = {initial.LOSSES_APART, ON_EDGE}
+    of_losses = (initial.LOSSES_APART, initial.LOSS_FLOOR, initial.CURVES_APART, initial.CURVE_FLOOR)
+    by_learning = {ON_EDGE, *(quantity for by_depth in of_losses for quantity in by_depth.values())}
     for study, run in ((INITIAL, start), (DYNAMICS, way)):
         assert set(run.found) == set(study.claims)
         for claim, evidence in run.found.items():
-            asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
-            assert asked - set(evidence) == (by_learning if claim is B20 else set())
-            assert evidence[SEEDS] == 2
+            assert missing(claim, evidence) == (by_learning if claim is B20 else set())
             assert study.decide(claim, evidence, "smoke").verdict == "open"
 
 
@@ -123,33 +123,44 @@ def test_rounding_noise_is_masked() -> None:
 
 
 def test_shortcuts_of_depth_two_are_as_conditioned_at_every_depth(start: Run) -> None:
-    found = start.found[B6]
-    assert max(found[initial.RANGE]) < 0.01
+    found = values(start.found[B6])
+    assert max(found[initial.RANGE["2-shortcut"]]) < 0.01
     assert found[initial.MEAN_BY_DEPTH["2-shortcut"]][0] < found[initial.MEAN_BY_DEPTH["orthogonal"]][0]
     assert min(found[initial.XAVIER_GAP]) > 1
 
 
 def test_what_does_not_grow_is_not_reproduced(start: Run) -> None:
     (first,) = start.parts("initial")
-    assert INITIAL.decide(B6, {**initial.evidence(first)[B6], SEEDS: 10}, "quick").verdict == "reproduced"
+    for name, logs in (("orthogonal", [1.0, 1.3, 1.7]), ("xavier", [3.0, 5.0, 8.0])):
+        first["log_condition"].loc[{"architecture": name}] = numpy.repeat(numpy.array(logs)[:, None], 2, 1)
+
+    def verdict() -> str:
+        return INITIAL.decide(B6, about(MNIST, initial.evidence(first)[B6], 10), "quick").verdict
+
+    assert verdict() == "reproduced"
     first["log_condition"].loc[{"architecture": "xavier", "depth": 16}] = 1.0
     first["log_condition"].loc[{"architecture": "2-shortcut", "depth": 16}] = 1.0
-    assert INITIAL.decide(B6, {**initial.evidence(first)[B6], SEEDS: 10}, "quick").verdict == "not reproduced"
+    assert verdict() == "not reproduced"
+    assert INITIAL.decide(B6, initial.evidence(first)[B6], "quick").verdict == "open"  # digits, two networks
 
 
 @pytest.mark.parametrize("apart", [0.0, 1.0])
 def test_the_start_alone_does_not_say_how_networks_train(start: Run, apart: float) -> None:
     (first,) = start.parts("initial")
-    first["log_condition"].loc[{"architecture": "1-shortcut"}] += apart
-    decision = INITIAL.decide(B20, {**initial.evidence(first)[B20], SEEDS: 10}, "quick")
-    assert decision.verdict == "inconclusive"
-    assert "after training (by B.learning) at least 1, found 0" in decision.reason
+    first["log_condition"].loc[{"architecture": "1-shortcut"}] = (
+        first["log_condition"].sel(architecture="orthogonal") + apart
+    )
+    decision = INITIAL.decide(B20, about(initial.BEFORE_TRAINING, initial.evidence(first)[B20], 10), "quick")
+    start_alone = "not reproduced" if apart else "reproduced"
+    assert [part.verdict for part in decision.parts] == [start_alone, "open", "open"]
 
 
 def test_steps_between_depths_leave_masked_runs_out(start: Run) -> None:
     (first,) = start.parts("initial")
     first["log_condition"].loc[{"architecture": "xavier"}] = [[3.0, 3.0], [5.0, numpy.nan], [9.0, 6.0]]
-    assert initial.evidence(first)[B6][initial.SMALLEST_STEP["xavier"]] == 2
+    found = values(initial.evidence(first)[B6])
+    assert found[initial.SMALLEST_STEP["xavier"]][0] == 2  # depths 4, 8 and 16: steps of 2 and 4
+    assert numpy.isnan(found[initial.SMALLEST_STEP["xavier"]][1])  # none is left
 
 
 def test_the_best_rate_is_that_of_the_lowest_mean() -> None:

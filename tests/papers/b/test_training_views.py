@@ -143,8 +143,8 @@ def test_the_view_of_learning(learning: dict[str, xarray.Dataset]) -> None:
     assert {trace.name for trace in view.figures["learning-relu"].figure.data} == {"Xavier", "orthogonal", "2-shortcut"}
     unequal = {trace.name for trace in view.figures["learning-relu-unequal"].figure.data}
     assert unequal == {"2-shortcut", "3-shortcut"}
-    assert len(view.tables[0].rows) == 5 * 2
-    assert view.sentences[0].startswith("Of linear networks of 12 layers, ")
+    assert len(view.tables[0].rows) == 5 * 3
+    assert view.sentences[0].startswith("Of linear networks of 24 layers, ")
 
 
 def test_version_0_1_0_had_another_name_for_what_is_also_reported(learning: dict[str, xarray.Dataset]) -> None:

@@ -31,7 +31,7 @@ import xarray
 
 from skipscope.constraints import Constrained, above, at_least, each, multiple_of, not_empty
 from skipscope.papers.b import PAPER
-from skipscope.papers.b.learning_rates import CHOSEN_BY_JUDGED_SEEDS
+from skipscope.papers.b.learning_rates import CHOSEN_ON_OTHER_SEEDS
 from skipscope.papers.b.measurements.hessians_in_training import (
     CONVERGED_SHARE,
     Descents,
@@ -75,7 +75,7 @@ B7 = Claim(
     seeds=3,
     note=(
         "The second is the strong form: it failed at low losses at depth 8 (1e4.4 against 1e3.1). A 2-shortcut run "
-        f"whose value is masked at a loss counts as infinitely badly conditioned there. {CHOSEN_BY_JUDGED_SEEDS}"
+        f"whose value is masked at a loss counts as infinitely badly conditioned there. {CHOSEN_ON_OTHER_SEEDS}"
     ),
 )
 
@@ -88,7 +88,7 @@ B8 = Claim(
     "share of negative eigenvalues on a grid of losses, depth 16 (figure 6, left)",
     criteria=(INDEX_GAP.below(0.0),),
     seeds=3,
-    note=CHOSEN_BY_JUDGED_SEEDS,
+    note=CHOSEN_ON_OTHER_SEEDS,
 )
 
 DROP_FROM_PEAK = Quantity("|epoch of index drop - of gradient peak| / epochs to convergence")

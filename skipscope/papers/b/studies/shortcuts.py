@@ -160,6 +160,7 @@ def _connected(bench: Bench, settings: ShortcutSettings) -> Found:
             ShortcutSpec(depth, COMPONENTS, n, pre="relu", mid="relu"),
             data,
             "zero",
+            calibration=settings.connected_networks,
             networks=settings.connected_networks,
             steps=settings.steps,
             per_decade=2,

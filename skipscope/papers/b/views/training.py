@@ -22,10 +22,10 @@ LEARNING, NORMS, SHORTCUTS = ("B.learning",), ("B.norms",), ("B.shortcuts",)
 MARKS = "Means and standard deviations over seeds; an open marker is a rate on the edge of its grid."
 
 LINEAR = (
-    "Linear networks after {steps} steps of gradient descent on {data}, at the learning rate of the lowest mean loss. "
-    "Left: how far they are from the lowest loss of a linear map; right: that rate. The paper (Li et al., figure 7) "
-    "shows 2-shortcut networks close to the optimum at every depth, and at higher rates than plain ones, which get "
-    f"worse with depth: its curve should be the lowest on the left and the highest on the right. {MARKS}"
+    "Linear networks after {steps} steps of gradient descent on {data}, at the learning rate that is best on other "
+    "seeds. Left: how far they are from the lowest loss of a linear map; right: that rate. The paper (Li et al., "
+    "figure 7) shows 2-shortcut networks close to the optimum at every depth, and at higher rates than plain ones, "
+    f"which get worse with depth: its curve should be the lowest on the left and the highest on the right. {MARKS}"
 )
 RELU = (
     "Networks with ReLUs in the middle, as many in each of them, after {steps} steps on {samples} samples of {data}. "
@@ -205,14 +205,14 @@ def _rates(title: str, curves: Mapping[str, Parts], *, excess: bool) -> Table:
         "log10 loss": lambda part: _over_seeds(log_losses(part, excess=excess)),
         "best rate": _best_rate,
         "learning rates": lambda part: f"{float(part['rate'].min()):g} to {float(part['rate'].max()):g}",
-        "diverged": lambda part: f"{int((~numpy.isfinite(part['loss'])).sum())} of {part['loss'].size}",
+        "diverged": lambda part: f"{int(numpy.isinf(part['loss']).sum())} of {int(part['loss'].notnull().sum())}",
     }
     some = next(iter(curves.values()))[0]
     what = "the final loss minus the lowest one of a linear map" if excess else "the final loss"
     about = (
         f"log10 of {what} after {some.attrs['steps']} steps, mean and standard deviation over "
-        f"{counted(some.sizes['seed'], 'seed')}, at the learning rate whose mean is the lowest. Diverged: of all seeds "
-        f"and learning rates. {some.attrs['precision']}."
+        f"{counted(some.sizes['seed'], 'seed')}, at the learning rate that is best on others. Diverged: of all "
+        f"seeds and learning rates. {some.attrs['precision']}."
     )
     return _by_depth(title, curves, cells, about, "network")
 
