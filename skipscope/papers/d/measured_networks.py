@@ -8,7 +8,7 @@ datasets that claims speak of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,13 +26,13 @@ from skipscope.models.names import build, parse
 from skipscope.models.request import require_weights
 from skipscope.models.resnet import ResNet
 from skipscope.models.weights import load_weights
-from skipscope.papers.kit import Bench, Subject
+from skipscope.papers.d.subjects import RESNET110, Found, on_subject
+from skipscope.papers.kit import Bench, Claim, Measured, Subject
 from skipscope.runs.files import digest
 from skipscope.runs.sweep import Task
 from skipscope.trace import Trunk, trace
 from skipscope.training import Settings
 
-RESNET110 = "resnet110-cifar-projection"
 RESNET110_TRAINING = Settings(
     epochs=80, batch=128, rate=0.1, nesterov=True, warmup=5, augmentation="crop-flip", precision="bfloat16"
 )
@@ -45,7 +45,7 @@ class NetworkSettings(Constrained):
 
     model: str = "resnet32-digits-projection"
     epochs: Annotated[int, at_least(1)] = 15
-    networks: Annotated[int, at_least(0)] = 3  # small ones, each from its own seed
+    networks: Annotated[int, at_least(0)] = 5  # small ones, each from its own seed
     images: Annotated[int, at_least(1)] = 5
     weights: tuple[str, ...] = ()  # of large networks: FILE of a ResNet-56, or NAME:FILE
     data: str = "cifar10"  # of the large networks
@@ -73,6 +73,8 @@ class MeasuredNetwork:
     units: tuple[str, ...]  # none named: all
     seed: int  # of the choice of images
     large: bool
+    subject: str  # that its numbers are evidence for
+    network_seed: int | None = None  # of its training; None where weights were given
 
     @cached_property
     def images(self) -> Tensor:
@@ -108,7 +110,10 @@ class MeasuredNetwork:
         """A dataset of this network, with attributes that say what it was measured on. name: its key by default."""
 
         def described() -> xarray.Dataset:
-            return compute(self).assign_attrs(network=self.title, large=int(self.large and not self.units))
+            trained = {} if self.network_seed is None else {"network_seed": self.network_seed}
+            large, whole = int(self.large and not self.units), int(not self.large or not self.units)
+            about = {"network": self.title, "subject": self.subject, "large": large, "whole": whole}
+            return compute(self).assign_attrs({**about, **trained})
 
         return Task(name or self.key, described)
 
@@ -128,7 +133,16 @@ def measured_networks(bench: Bench, settings: NetworkSettings) -> Iterator[Measu
             continue
         title = f"{small.title}, seed {seed} ({found.test_accuracy:.1%})"
         yield MeasuredNetwork(
-            f"digits-{number}", title, found.model, data, settings.images, (), bench.seed, large=False
+            f"digits-{number}",
+            title,
+            found.model,
+            data,
+            settings.images,
+            (),
+            bench.seed,
+            large=False,
+            subject=settings.model,
+            network_seed=seed,
         )
     yield from _large_networks(bench, settings)
 
@@ -143,9 +157,11 @@ def _large_networks(bench: Bench, settings: NetworkSettings) -> Iterator[Measure
         bench.note(f"{data.stands_in_for} was not found, so the networks with given weights were left out")
         return
 
-    def large(key: str, title: str, model: ResNet, number: int) -> MeasuredNetwork:
+    def large(
+        key: str, title: str, model: ResNet, number: int, subject: str, seed: int | None = None
+    ) -> MeasuredNetwork:
         images = settings.large_images[min(number, len(settings.large_images) - 1)]
-        return MeasuredNetwork(key, title, model, data, images, settings.units, bench.seed, large=True)
+        return MeasuredNetwork(key, title, model, data, images, settings.units, bench.seed, True, subject, seed)
 
     names = [name for name, _ in files]
     for number, (name, file) in enumerate(files):
@@ -153,11 +169,13 @@ def _large_networks(bench: Bench, settings: NetworkSettings) -> Iterator[Measure
         model = build(name).eval()
         load_weights(model, file)
         title = name if names.count(name) == 1 else f"{name} ({file.stem})"
-        yield large(f"{name}-{number}", title, model.to(bench.device), number)
+        yield large(f"{name}-{number}", title, model.to(bench.device), number, f"{name}, given weights")
     if settings.train110 and RESNET110 not in names:
-        subject = Subject(RESNET110, RESNET110, data.to(bench.device), RESNET110_TRAINING, (bench.seed,))
-        found = subject.trained(bench, bench.seed)
-        yield large(RESNET110, f"{RESNET110} ({found.test_accuracy:.1%})", found.model, len(files))
+        (seed,) = bench.seeds(1)
+        subject = Subject(RESNET110, RESNET110, data.to(bench.device), RESNET110_TRAINING, (seed,))
+        found = subject.trained(bench, seed)
+        title, trained = f"{RESNET110} ({found.test_accuracy:.1%})", f"{RESNET110}, {RESNET110_TRAINING.epochs} epochs"
+        yield large(RESNET110, title, found.model, len(files), trained, seed)
 
 
 def require_digits(name: str) -> None:
@@ -207,24 +225,27 @@ def spectra_of_networks(bench: Bench, settings: NetworkSettings) -> list[xarray.
     return bench.sweep(tasks, studies=SPECTRA_STUDIES)
 
 
-def judged(parts: Sequence[xarray.Dataset]) -> list[xarray.Dataset]:
-    """The networks that the paper speaks of, large and measured as a whole, where there are any; otherwise all.
+def evidence_by_subject(
+    datasets: Iterable[xarray.Dataset], reduced: Callable[[xarray.Dataset], Found]
+) -> dict[Claim, list[Measured]]:
+    """reduced: what the networks of one subject, along `network`, are reduced to: one number each.
 
-    The others are in the run and in its report, but small networks do not vote on large ones.
+    Networks of which only some units were measured are in the run and in its report, and are no evidence.
     """
-    large = [part for part in parts if part.attrs["large"]]
-    return large or list(parts)
+    by_subject: dict[str, list[xarray.Dataset]] = {}
+    for data in datasets:
+        if data.attrs["whole"]:
+            by_subject.setdefault(str(data.attrs["subject"]), []).append(data)
+    evidence: dict[Claim, list[Measured]] = {}
+    for subject, own in by_subject.items():
+        seeds = [int(data.attrs["network_seed"]) for data in own if "network_seed" in data.attrs]
+        pieces = [data.drop_vars("sample", errors="ignore") for data in own]  # every network has its own images
+        found = reduced(xarray.concat(pieces, "network", combine_attrs="drop"))
+        for claim, measured in on_subject(subject, found, len(own), seeds).items():
+            evidence.setdefault(claim, []).extend(measured)
+    return evidence
 
 
 def regular_units(dataset: xarray.Dataset) -> xarray.Dataset:
     """Units that keep the shape of the state: their skip is the identity."""
     return dataset.isel(unit=((dataset["kind"] == "unit") & (dataset["skip"] == "identity")).values)
-
-
-def of_stage(dataset: xarray.Dataset, number: int) -> xarray.Dataset:
-    """Counted from 1, as in the paper."""
-    return dataset.isel(unit=(dataset["stage"] == number).values)
-
-
-def ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [a / b if b else float("inf") for a, b in zip(first, second, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from importlib import import_module
 
@@ -65,9 +65,12 @@ def find(names: str, preset: str = "") -> tuple[Study, ...]:
     return tuple(study for study in found if not preset or preset in study.presets or study.id in named)
 
 
-def claims_of(names: str, chosen: Sequence[Study]) -> tuple[Claim, ...]:
-    """The claims that a run of `names` speaks about: of a paper all of them, of a study its own."""
+def claims_of(names: str, chosen: Sequence[Study], evidence: Collection[Claim] = ()) -> tuple[Claim, ...]:
+    """The claims that a run of `names` speaks about: of a paper all of them, of a study its own.
+
+    evidence: claims for which the run made some; another study may decide them.
+    """
     whole = {name.upper() for name in split(names)}  # letters, among others
-    own = [claim for study in chosen for claim in study.claims]
+    own = [*evidence, *(claim for study in chosen for claim in study.claims)]
     letters = sorted({study.paper.letter for study in chosen})
     return tuple(claim for letter in letters for claim in claims_of_paper(letter) if letter in whole or claim in own)

@@ -6,6 +6,7 @@ trained in one way, and is never pooled over subjects: the first subject that a 
 beside it.
 
     part     reproduced if all criteria pass, not reproduced if one fails, else inconclusive;
+             inconclusive where a failure would refute nothing, since training was too short;
              inconclusive ("not specific") if a control does not hold;
              open if the subject that decides it was not run, has too few networks, or does not meet its precondition
     claim    reproduced or not if all parts are; partly reproduced if one part is and another is not;
@@ -37,6 +38,7 @@ class Part:
     criteria: tuple[Criterion, ...]
     controls: tuple[Criterion, ...] = ()
     subject: str = ""  # that decides it; by default the first of its claim
+    too_short: str = ""  # why a failure refutes nothing, such as "20 of 200 epochs": then it is inconclusive
 
     def __post_init__(self) -> None:
         for criterion in self.rules:
@@ -66,7 +68,10 @@ class Part:
             return "inconclusive", f"not specific, the control does not hold: {'; '.join(why)}", outcomes
         failed = [outcome for outcome in found if outcome.passed is False]
         if failed:
-            return "not reproduced", "; ".join(map(_found, failed)), outcomes
+            why = "; ".join(map(_found, failed))
+            if self.too_short:
+                return "inconclusive", f"{self.too_short} are too few to refute it: {why}", outcomes
+            return "not reproduced", why, outcomes
         unknown = [outcome.reason for outcome in found if outcome.passed is None]
         return ("inconclusive", "; ".join(unknown), outcomes) if unknown else ("reproduced", "", outcomes)
 
@@ -186,7 +191,7 @@ class Claim:
             self.text,
             self.statistic,
             self.expected,
-            {name: value for measured in reversed(deciding) for name, value in measured.in_short().items()},
+            _measured_together(deciding),
             verdict,
             preset,
             why,
@@ -232,6 +237,15 @@ class Claim:
         if calibration:
             return f"seeds below {FIRST_JUDGED_SEED} are for choosing settings, not for judging: {calibration}"
         return measured.unmet
+
+
+def _measured_together(evidence: Sequence[Measured]) -> dict[str, Any]:
+    """What was measured, by quantity; with the subject where several decide."""
+    if len(evidence) == 1:
+        return evidence[0].in_short()
+    return {
+        f"{name} ({measured.subject})": value for measured in evidence for name, value in measured.in_short().items()
+    }
 
 
 def _together(parts: Sequence[PartDecision]) -> tuple[Verdict, str]:

@@ -75,7 +75,7 @@ def run_studies(
             bench = Bench(study.id, run, preset=preset, seed=seed, device=device, announce=announce)
             for claim, found in study.evidence(bench, settings[study.id]).items():
                 evidence[claim] = together(evidence.get(claim, ()), found)
-        decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies))
+        decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies, evidence))
         run.write_claims(decisions)
     return Outcome(run.path, run.record, decisions)
 

@@ -47,7 +47,9 @@ def datasets(path: Path) -> dict[str, xarray.Dataset]:
 
 
 def test_every_study_has_claims_presets_and_costs() -> None:
-    assert {study.id for study in studies() if not study.claims} == {"C.deeper"}  # others decide, it has 200 layers
+    beside = {"D.spectra", "D.proportions", "D.perturbations", "D.projections", "D.noise"}  # D.population decides
+    without = {study.id for study in studies() if not study.claims}
+    assert without == {"C.deeper", *beside}  # C.deeper has 200 layers; others decide
     for study in studies():
         assert {"smoke", "full"} <= set(study.presets) <= set(PRESETS)  # many networks take longer than quick
         assert set(study.cost) == set(study.presets)
@@ -89,6 +91,10 @@ def test_several_studies_by_their_names() -> None:
     assert {claim.id for claim in claims_of("C.weights,C.hidden", both)} == {"C3", "C4", "C5", "C6"}
     everything = {claim.id for claim in claims_of("D,C.weights", find("D,C.weights"))}
     assert everything == {claim.id for claim in claims_of_paper("D")} | {"C3", "C4"}
+    noise = find("D.noise")
+    peak = next(claim for claim in claims_of_paper("D") if claim.id == "D16")
+    assert claims_of("D.noise", noise) == ()
+    assert claims_of("D.noise", noise, [peak]) == (peak,)  # D.population decides it
     assert find("d") == find("D")
     assert claims_of("d", find("d")) == claims_of("D", find("D"))
     with pytest.raises(InputError, match="got an empty one"):
@@ -123,7 +129,7 @@ def test_studies_of_one_name_are_not_run_into_one_folder(monkeypatch: pytest.Mon
     other = dataclasses.replace(
         find("C.accuracy")[0], paper=dataclasses.replace(LAW.paper, studies={"law": ""}), name="law", claims=()
     )
-    monkeypatch.setattr("skipscope.papers.kit.running.find", lambda name: (LAW, other))
+    monkeypatch.setattr("skipscope.papers.kit.running.find", lambda name, preset: (LAW, other))
     with pytest.raises(InputError, match=r"D\.law and D\.law have the same name; run them into folders of their own"):
         run_studies("D.law,E.law", tmp_path / "run", preset="smoke")
     assert not (tmp_path / "run").exists()

@@ -6,14 +6,15 @@
 The paper finds a plateau at 1 in regular units, nearly the same for every image; hardly one in down-sampling units;
 none in whole stages, which have a few very large singular values; high rank; ResNet-56 and ResNet-110 alike.
 
-Sorted spectra of different units correlate too, so the correlation across images is compared with that across units of
-the same stage. A spread is std / mean over the images, rank by rank, where the mean is above 1e-6 of the largest value.
+The claims on these are here, with what each network's spectra are reduced to; D.population decides them. Spectra fall,
+so that any two of them correlate: the correlation across images is compared with that across units of the same stage. A
+spread is std / mean over the images, level by level, where the mean is above 1e-6 of the largest value.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -23,204 +24,300 @@ from skipscope.papers.d import PAPER
 from skipscope.papers.d.measured_networks import (
     SPECTRA_PRESETS,
     NetworkSettings,
-    judged,
-    of_stage,
+    evidence_by_subject,
     regular_units,
     spectra_of_networks,
 )
-from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.papers.d.subjects import BOTH_DEPTHS, EACH_DEPTH, NETWORKS, RESNET56, Found, Values, of_each_depth
+from skipscope.papers.d.summaries import summarised
+from skipscope.papers.kit import Bench, Claim, Evidence, Part, Quantity, Study
+from skipscope.papers.kit.estimates import Jackknife
 
 NEGLIGIBLE = 1e-6  # of the largest value: below it a relative spread says nothing
+FEWEST_SEEDS = 3
+LARGEST_SHARE = 0.02  # near 1, of a stage that has no values beside
+STAGES = (1, 2, 3)
 
 # Of units, and of whole stages: across the images, and against a baseline.
-CORRELATION = {kind: Quantity(f"correlation of {kind} across images") for kind in ("spectra", "stage spectra")}
-SPREAD = {kind: Quantity(f"median relative spread of {kind} across images") for kind in CORRELATION}
+CORRELATION = {
+    kind: Quantity(f"correlation of {kind} across images", "correlation") for kind in ("spectra", "stage spectra")
+}
+SPREAD = {kind: Quantity(f"median relative spread of {kind} across images", "ratio") for kind in CORRELATION}
+SEEDS_SPREAD = {kind: Quantity(f"median relative spread of {kind} across seeds", "ratio") for kind in CORRELATION}
 ABOVE_BASELINE = {
     kind: Quantity(f"correlation of {kind} across images - across {others}")
     for kind, others in (("spectra", "units"), ("stage spectra", "stages"))
 }
+WIDTH_DEVIATION = Quantity("deviation of the exact plateau's width / n over images, mean over units")
 D4 = Claim(
     "D4",
     "A unit's spectrum hardly depends on the image.",
-    "correlation of sorted singular values across 5 images, and their median relative spread",
-    criteria=(CORRELATION["spectra"].at_least(0.95), SPREAD["spectra"].at_most(0.05)),
-    controls=(ABOVE_BASELINE["spectra"].above(0.0),),
-    seeds=3,
-    note="Sorted spectra of different units correlate too: without that baseline a high correlation says little.",
+    "quantile functions of the values other than 0 and 1 across images: correlation and median relative spread, means "
+    "over units; standard deviation over images of the number of exact ones",
+    parts=(
+        *of_each_depth(
+            "values other than 0 and 1",
+            CORRELATION["spectra"].at_least(0.95),
+            SPREAD["spectra"].at_most(0.05),
+            controls=(ABOVE_BASELINE["spectra"].above(0.0),),
+        ),
+        *of_each_depth("width of the plateau", WIDTH_DEVIATION.at_most(0.05)),
+    ),
+    subjects=EACH_DEPTH,
+    note="Spectra of different units correlate too: without that baseline a high correlation says little.",
 )
 
-DOWN_SAMPLING = {stage: Quantity(f"share near 1, down-sampling / regular units, stage {stage}") for stage in (2, 3)}
+DOWN_SAMPLING = {
+    stage: Quantity(f"share near 1, down-sampling / regular units, stage {stage}", "ratio") for stage in (2, 3)
+}
 PADDED = {stage: quantity.of("padded shortcuts") for stage, quantity in DOWN_SAMPLING.items()}
 D5 = Claim(
     "D5",
     "Down-sampling units have no plateau.",
     "share of singular values near 1, down-sampling over regular units, with projections as shortcuts",
-    criteria=(DOWN_SAMPLING[2].at_most(1 / 3), DOWN_SAMPLING[3].at_most(1 / 3)),
-    seeds=3,
+    parts=of_each_depth("", DOWN_SAMPLING[2].at_most(1 / 3), DOWN_SAMPLING[3].at_most(1 / 3)),
+    subjects=EACH_DEPTH,
     note="Shortcuts that pad with zeros are also reported.",
 )
 
-LARGEST_OVER_MEDIAN = Quantity("largest / median singular value of a stage")
-STAGE_NEAR_ONE = Quantity("share near 1 of a stage")
+NEAR_OVER_BESIDE = {
+    stage: Quantity(f"share in 0.99 to 1.01 / mean share of its neighbours, stage {stage}", "ratio") for stage in STAGES
+}
+STAGE_NEAR_ONE = {stage: Quantity(f"share near 1, stage {stage}", "share") for stage in STAGES}
+LARGEST_OVER_MEDIAN = {
+    stage: Quantity(f"largest / median of the values other than 0, stage {stage}", "ratio") for stage in STAGES
+}
 D6 = Claim(
     "D6",
     "The Jacobian of a whole stage has no plateau, but a few huge singular values.",
-    "largest over median singular value, and share near 1, of stage Jacobians",
-    criteria=(LARGEST_OVER_MEDIAN.at_least(10.0), STAGE_NEAR_ONE.at_most(0.02)),
-    seeds=3,
+    "of each stage's Jacobian: share in 0.99 to 1.01 over the mean of 0.97 to 0.99 and 1.01 to 1.03; largest value "
+    "over the median of those that are not 0",
+    parts=tuple(
+        part
+        for stage in STAGES
+        for name, criterion in (
+            (f"no plateau in stage {stage}", NEAR_OVER_BESIDE[stage].at_most(1.5)),
+            (f"huge values in stage {stage}", LARGEST_OVER_MEDIAN[stage].at_least(10.0)),
+        )
+        for part in of_each_depth(name, criterion)
+    ),
+    subjects=EACH_DEPTH,
+    note="A smooth density has as many values near 1 as beside it, which is no plateau.",
 )
 
-MEAN_VALUE = Quantity("mean singular value, regular units")
+MEAN = Quantity("mean singular value, regular units")
+MEAN_OF_OTHERS = Quantity("mean of the values other than 0, regular units")
+MEAN_OF_RANDOM = Quantity("mean of the values other than 0, random weights")
 D17 = Claim(
     "D17",
     "The mean singular value of a residual unit is close to 1 by its structure.",
     "mean singular value of regular units",
-    criteria=(MEAN_VALUE.within(0.9, 1.1),),
-    seeds=3,
-    note="0.42 to 0.82 was seen on a trained ResNet-56: inactive outputs are zeros.",
+    parts=(
+        *of_each_depth("all values", MEAN.within(0.9, 1.1)),
+        *of_each_depth("values other than 0", MEAN_OF_OTHERS.within(0.9, 1.1)),
+        *of_each_depth("values other than 0, random weights", MEAN_OF_RANDOM.within(0.9, 1.1)),
+    ),
+    subjects=EACH_DEPTH,
+    note="Inactive outputs are zeros, which the paper's statement does not mention.",
 )
 
-RANK = Quantity("rank / n, units of stages 1-2")
-DISTANCE = Quantity("median relative distance of spectra, ResNet-56 and ResNet-110")
+RANK = {stage: Quantity(f"rank / n, stage {stage}", "share") for stage in STAGES}
+LATE_RANK = Quantity("rank / n, stage 3 - stages 1 and 2")
+DISTANCE = {
+    stage: Quantity(f"distance of spectra between depths / between seeds, stage {stage}", "ratio") for stage in STAGES
+}
+BETWEEN_DEPTHS = {stage: Quantity(f"median relative distance between depths, stage {stage}") for stage in STAGES}
 D18 = Claim(
     "D18",
     "Units have high rank but in stage 3 of ResNet-56; ResNet-56 and ResNet-110 are alike; the spectra of stages "
     "hardly depend on the image.",
-    "rank over size; distance of the two networks' sorted spectra; spread of stage spectra across images",
-    criteria=(
-        RANK.at_least(0.75),
-        DISTANCE.at_most(0.1),
-        CORRELATION["stage spectra"].at_least(0.95),
-        SPREAD["stage spectra"].at_most(0.05),
+    "rank over size, mean over the units of a stage; distance of the mean spectra of two depths over that of two "
+    "seeds; quantile functions of stage spectra across images",
+    parts=(
+        *of_each_depth("high rank in stages 1 and 2", RANK[1].at_least(0.75), RANK[2].at_least(0.75)),
+        Part("lower rank in stage 3 of ResNet-56", (LATE_RANK.below(0.0),), subject=RESNET56),
+        Part("both depths alike", tuple(DISTANCE[stage].at_most(1.5) for stage in STAGES), subject=BOTH_DEPTHS),
+        *of_each_depth(
+            "stage spectra across images",
+            CORRELATION["stage spectra"].at_least(0.95),
+            SPREAD["stage spectra"].at_most(0.05),
+            controls=(ABOVE_BASELINE["stage spectra"].above(0.0),),
+        ),
     ),
-    controls=(ABOVE_BASELINE["stage spectra"].above(0.0),),
-    seeds=3,
-    presets=("full", "paper"),
+    subjects={**EACH_DEPTH, BOTH_DEPTHS: 2 * NETWORKS},
+    note="The paper says of ResNet-56 alone that stage 3 has a lower rank; the rank of ResNet-110's is beside.",
 )
 
 
 def run(bench: Bench, settings: NetworkSettings) -> Evidence:
-    return evidence(spectra_of_networks(bench, settings))
+    return evidence_by_subject(map(summarised, spectra_of_networks(bench, settings)), of_spectra)
 
 
-def evidence(found: Sequence[xarray.Dataset]) -> Evidence:
-    parts = judged(found)
-    networks = {SEEDS: len(parts)}
-    units, stages = ([part.isel(unit=(part["kind"] == kind).values) for part in parts] for kind in ("unit", "stage"))
-    regular = [regular_units(part) for part in parts]
-    return {
-        D4: {**networks, **_across_images(units, "spectra", same_stage=True)},
-        D5: _down_sampling(found),
-        D6: {
-            **networks,
-            LARGEST_OVER_MEDIAN: _members(stages, _largest_over_median),
-            STAGE_NEAR_ONE: _members(stages, lambda part: part["share_near_one"].mean("sample").values),
-        },
+def of_spectra(data: xarray.Dataset) -> Found:
+    """data: summaries of the networks of one subject."""
+    units, stages = (data.isel(unit=(data["kind"] == kind).values) for kind in ("unit", "stage"))
+    regular = regular_units(data)
+    found: dict[Claim, Values] = {
+        D4: across_images(units, "spectra"),
+        D5: _down_sampling(units),
+        D6: _whole_stages(stages),
         D17: {
-            **networks,
-            MEAN_VALUE: _members(regular, lambda part: part["mean"].mean("sample").values),
+            MEAN: regular["mean"].mean(("unit", "sample")),
+            MEAN_OF_OTHERS: regular["mean_positive"].mean(("unit", "sample")),
         },
-        D18: {
-            **networks,
-            RANK: _members(
-                [of_stage(part, stage) for part in regular for stage in (1, 2)],
-                lambda part: (part["rank"] / part["size"]).mean("sample").values,
-            ),
-            **_distance_of_depths(parts),
-            **_across_images(stages, "stage spectra", same_stage=False),
-        },
+        D18: {**_ranks(regular), **across_images(stages, "stage spectra")},
     }
-
-
-def _across_images(parts: Sequence[xarray.Dataset], kind: str, same_stage: bool) -> dict[Quantity, list[float]]:
-    """Members are the units (or stages) of all networks. same_stage: the baseline is of units of the same stage."""
-    correlations, spreads, above = [], [], []
-    for part in parts:
-        names = part["unit"].values
-        spectra = {str(name): part["value"].sel(unit=name).dropna("index", how="all").values for name in names}
-        stage = {str(name): int(part["stage"].sel(unit=name)) for name in names}
-        for name, values in spectra.items():  # samples x size
-            if len(values) < 2:
-                continue
-            across_images = numpy.mean([_correlation(a, b) for a, b in itertools.combinations(values, 2)])
-            rivals = [
-                other
-                for key, other in spectra.items()
-                if key != name and (not same_stage or (stage[key] == stage[name] and other.shape == values.shape))
-            ]
-            across_others = [
-                _correlation(mine, _resampled(theirs, len(mine)))
-                for other in rivals
-                for mine, theirs in zip(values, other, strict=True)
-            ]
-            correlations.append(float(across_images))
-            spreads.append(_spread(values))
-            if across_others:
-                above.append(float(across_images - numpy.mean(across_others)))
-    return {CORRELATION[kind]: correlations, SPREAD[kind]: spreads, ABOVE_BASELINE[kind]: above}
-
-
-def _down_sampling(parts: Sequence[xarray.Dataset]) -> dict[Quantity, Any]:
-    """Members are the networks whose shortcuts are projections; padded ones are also reported."""
-    found: dict[Quantity, Any] = {SEEDS: sum("projection" in part["skip"].values for part in parts)}
-    for part in parts:
-        shares = part["share_near_one"].mean("sample")
-        for stage in (2, 3):
-            here = of_stage(part, stage)["unit"].values
-            regular = regular_units(of_stage(part, stage))["unit"].values
-            for skip, quantities in (("projection", DOWN_SAMPLING), ("pad", PADDED)):
-                down = [name for name in here if part["skip"].sel(unit=name) == skip]
-                if len(down) and len(regular):
-                    ratio = float(shares.sel(unit=down).mean() / shares.sel(unit=regular).mean())
-                    found.setdefault(quantities[stage], []).append(ratio)
     return found
 
 
-def _distance_of_depths(parts: Sequence[xarray.Dataset]) -> dict[Quantity, list[float]]:
-    """|a - b| / max(a, b), rank by rank, of the mean spectra of the regular units; members are the stages."""
-    by_depth = {
-        depth: next((part for part in parts if str(part.attrs["network"]).startswith(f"resnet{depth}-cifar")), None)
-        for depth in (56, 110)
-    }
-    if by_depth[56] is None or by_depth[110] is None:
+def of_counts(counts: xarray.Dataset) -> Found:
+    """counts: exact ones of every regular unit over many images, by the law."""
+    return {D4: {WIDTH_DEVIATION: counts["deviation"].sel(quantity="ones").mean("unit")}}
+
+
+def of_random_weights(data: xarray.Dataset) -> Found:
+    return {D17: {MEAN_OF_RANDOM: data["mean_positive"].mean(("unit", "sample"))}}
+
+
+def across_images(data: xarray.Dataset, kind: str) -> Values:
+    """Means over the units of a network, each compared with units of its stage, or over its stages."""
+    if data.sizes["sample"] < 2:
         return {}
-    distances = []
-    for stage in (1, 2, 3):
-        first, second = (
-            regular_units(of_stage(part, stage))["value"].mean(("unit", "sample")).dropna("index").values
-            for part in (by_depth[56], by_depth[110])
-        )
-        larger = numpy.maximum(first, second)
-        kept = larger > NEGLIGIBLE * larger[0]
-        distances.append(float(numpy.median(numpy.abs(first - second)[kept] / larger[kept])))
-    return {DISTANCE: distances}
+    key = "quantile_off" if kind == "spectra" else "quantile"
+    data = data.transpose("network", "unit", "sample", ...)
+    curves = data[key].values.astype(float)  # networks, units, images, levels
+    stage = data["stage"].values if kind == "spectra" else None
+    rows = [_across_images(network, stage) for network in curves]
+    quantities = (CORRELATION[kind], SPREAD[kind], ABOVE_BASELINE[kind])
+    found: dict[Quantity, Any] = dict(zip(quantities, map(list, zip(*rows, strict=True)), strict=True))
+    if len(curves) > 1:
+        found[SEEDS_SPREAD[kind]] = _across_seeds(curves)
+    return found
 
 
-def _largest_over_median(part: xarray.Dataset) -> numpy.ndarray:
-    """Infinite where at least half of the values are zero, up to rounding."""
-    middle = part["value"].median("index")
-    return (part["largest"] / middle).where(2 * part["rank"] > part["size"], numpy.inf).mean("sample").values
+def _across_images(curves: numpy.ndarray, stage: numpy.ndarray | None) -> tuple[float, float, float]:
+    """Of one network: correlation across images, spread, and the former less the correlation across units."""
+    known = [place for place in range(len(curves)) if not numpy.isnan(curves[place]).any()]
+    own, spreads, others = [], [], []
+    for place in known:
+        own.append(numpy.mean([_correlation(a, b) for a, b in itertools.combinations(curves[place], 2)]))
+        spreads.append(spread(curves[place]))
+        rivals = [other for other in known if other != place and (stage is None or stage[other] == stage[place])]
+        pairs = (zip(curves[place], curves[other], strict=True) for other in rivals)  # of the same image
+        others += [_correlation(mine, theirs) for images in pairs for mine, theirs in images]
+    mean, baseline = _mean(own), _mean(others)
+    return mean, _mean(spreads), mean - baseline
 
 
-def _members(parts: Sequence[xarray.Dataset], get: Callable[[xarray.Dataset], numpy.ndarray]) -> list[float]:
-    return [float(value) for part in parts for value in get(part)]
+def _mean(values: Sequence[float]) -> float:
+    return float(numpy.mean(values)) if values else numpy.nan
 
 
-def _resampled(values: numpy.ndarray, size: int) -> numpy.ndarray:
-    """At `size` evenly spaced ranks: stages have spectra of different sizes."""
-    if len(values) == size:
-        return values
-    return numpy.interp(numpy.linspace(0, 1, size), numpy.linspace(0, 1, len(values)), values)
+def _across_seeds(curves: numpy.ndarray) -> float:
+    """The spread over the networks, of the first image, mean over units: what images are compared with beside."""
+    units = curves[:, :, 0].swapaxes(0, 1)
+    return float(numpy.mean([spread(unit) for unit in units if not numpy.isnan(unit).any()]))
+
+
+def _down_sampling(units: xarray.Dataset) -> Values:
+    """Padded shortcuts are also reported."""
+    found: dict[Quantity, Any] = {}
+    shares = units["share_near_one"].mean("sample")
+    for stage in (2, 3):
+        here = units["stage"] == stage
+        regular = shares.isel(unit=(here & (units["skip"] == "identity")).values)
+        for skip, quantities in (("projection", DOWN_SAMPLING), ("pad", PADDED)):
+            down = shares.isel(unit=(here & (units["skip"] == skip)).values)
+            if down.sizes["unit"] and regular.sizes["unit"]:
+                found[quantities[stage]] = down.mean("unit") / regular.mean("unit")
+    return found
+
+
+def _whole_stages(stages: xarray.Dataset) -> Values:
+    found: dict[Quantity, Any] = {}
+    for number in STAGES:
+        here = stages.isel(unit=(stages["stage"] == number).values)
+        if not here.sizes["unit"]:
+            continue
+        one = here.isel(unit=0)
+        means = one.mean("sample")
+        beside = (means["share_just_below"] + means["share_just_above"]) / 2
+        pairs = zip(means["share_near_one"].values, beside.values, strict=True)
+        found[NEAR_OVER_BESIDE[number]] = [near_over_beside(float(near), float(mean)) for near, mean in pairs]
+        found[STAGE_NEAR_ONE[number]] = means["share_near_one"]
+        found[LARGEST_OVER_MEDIAN[number]] = (one["largest"] / one["median_positive"]).mean("sample")
+    return found
+
+
+def near_over_beside(near: float, beside: float) -> float:
+    """Without neighbours a share of at most 0.02 is no plateau, as if there were as many beside; a larger one is."""
+    if beside > 0:
+        return near / beside
+    return 1.0 if near <= LARGEST_SHARE else numpy.inf
+
+
+def _ranks(regular: xarray.Dataset) -> Values:
+    ranks = 1 - regular["share_zero"].mean("sample")
+    found: dict[Quantity, Any] = {}
+    for stage in STAGES:
+        here = ranks.isel(unit=(regular["stage"] == stage).values)
+        if here.sizes["unit"]:
+            found[RANK[stage]] = here.mean("unit")
+    late = (regular["stage"] == 3).values
+    if late.any() and not late.all():
+        found[LATE_RANK] = ranks.isel(unit=late).mean("unit") - ranks.isel(unit=~late).mean("unit")
+    return found
+
+
+def depths_alike(small: xarray.Dataset, large: xarray.Dataset) -> Found:
+    """The distance between mean spectra of two depths over that between seeds of one depth.
+
+    Its interval is that of a jackknife: each network is left out in turn, which takes three of each depth.
+    """
+    found: dict[Quantity, Any] = {}
+    if min(small.sizes["network"], large.sizes["network"]) < FEWEST_SEEDS:
+        return {D18: found}
+    for stage in STAGES:
+        regular = [regular_units(data) for data in (small, large)]
+        curves = [
+            data.isel(unit=(data["stage"] == stage).values)["quantile"].mean(("unit", "sample")).values.astype(float)
+            for data in regular
+        ]
+        without = [
+            _ratio([numpy.delete(rows, place, 0) if own == depth else rows for own, rows in enumerate(curves)])
+            for depth, members in enumerate(curves)
+            for place in range(len(members))
+        ]
+        found[DISTANCE[stage]] = Jackknife(_ratio(curves), without, "ratio")
+        found[BETWEEN_DEPTHS[stage]] = _mean_distance(*curves)
+    return {D18: found}
+
+
+def _ratio(curves: Sequence[numpy.ndarray]) -> float:
+    """curves: of each depth, networks x levels."""
+    pairs = [[distance(a, b) for a, b in itertools.combinations(rows, 2)] for rows in curves]
+    return _mean_distance(*curves) / float(numpy.mean([numpy.mean(each) for each in pairs]))
+
+
+def _mean_distance(first: numpy.ndarray, second: numpy.ndarray) -> float:
+    return float(numpy.mean([distance(a, b) for a in first for b in second]))
+
+
+def distance(first: numpy.ndarray, second: numpy.ndarray) -> float:
+    """The median of |a - b| / max(a, b), level by level."""
+    larger = numpy.maximum(first, second)
+    kept = larger > NEGLIGIBLE * larger.max()
+    return float(numpy.median(numpy.abs(first - second)[kept] / larger[kept]))
+
+
+def spread(values: numpy.ndarray) -> float:
+    mean = values.mean(0)
+    kept = mean > NEGLIGIBLE * mean.max()
+    return float(numpy.median(values.std(0, ddof=1)[kept] / mean[kept]))
 
 
 def _correlation(first: numpy.ndarray, second: numpy.ndarray) -> float:
     return float(numpy.corrcoef(first, second)[0, 1])
-
-
-def _spread(values: numpy.ndarray) -> float:
-    mean = values.mean(0)
-    kept = mean > NEGLIGIBLE * mean.max()
-    return float(numpy.median(values.std(0, ddof=1)[kept] / mean[kept]))
 
 
 STUDY = Study(
@@ -231,10 +328,9 @@ STUDY = Study(
     presets=SPECTRA_PRESETS,
     cost={
         "smoke": "seconds",
-        "quick": "3 minutes on 2 cores, and the training of three networks on digits; minutes more for a ResNet-56",
+        "quick": "5 minutes on 2 cores, and the training of five networks on digits; minutes more for a ResNet-56",
         "full": "2 minutes on one GPU for each large network",
         "paper": "half an hour on one GPU, and the training of a ResNet-110 where no weights are given",
     },
     run=run,
-    claims=(D4, D5, D6, D17, D18),
 )
