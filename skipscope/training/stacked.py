@@ -48,7 +48,11 @@ def _obstacle(model: nn.Module) -> str:
         return f"{kind} has blocks that are not fully connected"
     if any(block.survival < 1 and not block.per_sample for block in blocks):
         return f"{kind} drops branches for whole batches, so that members would not be computed together"
-    leaves = [module for module in model.modules() if not any(True for _ in module.children())]
+    if None in [_skip_factor(block) for block in blocks]:
+        return f"{kind} has shortcuts that are more than the identity times a factor"
+    shortcuts = {id(block.shortcut) for block in blocks}
+    modules = [module for module in model.modules() if id(module) not in shortcuts]
+    leaves = [module for module in modules if not any(True for _ in module.children())]
     odd = [type(module).__name__ for module in leaves if type(module) not in LAYERS]
     if odd or not isinstance(model.get_submodule("first"), nn.Linear):
         return f"{kind} has layers that are not stacked: {', '.join(sorted(set(odd))) or 'its first'}"
@@ -62,18 +66,34 @@ def _obstacle(model: nn.Module) -> str:
     return ""
 
 
+def _skip_factor(block: Block) -> float | None:
+    """Of the identity around a block, 0 without one; None: the shortcut is something else."""
+    if block.shortcut is None:
+        return 0.0
+    if type(block.shortcut) is nn.Identity:
+        return 1.0
+    bare = not any(True for _ in block.shortcut.parameters())
+    return getattr(block.shortcut, "factor", None) if bare else None
+
+
 def _usual(norm: nn.BatchNorm1d) -> bool:
     return norm.affine and norm.track_running_stats and norm.momentum is not None
 
 
 def _architecture(model: nn.Module) -> list[tuple[str, str, object]]:
-    """What members have in common: modules, shapes and precisions. Blocks may differ in scale and survival."""
+    """What members have in common: modules, shapes and precisions.
+
+    Blocks may differ in their scale and survival, and in the factors of their skips; all members have skips, or none.
+    """
+    blocks = model.blocks if isinstance(model, BlockNetwork) else {}
     modules = [
         (name, text if type(model.get_submodule(name)) in LAYERS else text.partition("(")[0], None)
         for name, text in structure(model).items()
+        if not name.endswith(".shortcut")
     ]
-    blocks = model.blocks if isinstance(model, BlockNetwork) else {}
-    functions = [(name, getattr(block.activation, "__name__", ""), block.per_sample) for name, block in blocks.items()]
+    functions = [
+        (name, getattr(block.activation, "__name__", ""), block.shortcut is not None) for name, block in blocks.items()
+    ]
     tensors = [*model.named_parameters(), *model.named_buffers()]
     return modules + functions + [(name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors]
 
@@ -177,16 +197,15 @@ class Stack:
 
 
 class _BlockOfAll:
-    """How the members' blocks of one name join branch and shortcut: each with its own scale and survival."""
+    """How the members' blocks of one name join branch and skip: each with its own factors and survival."""
 
     def __init__(self, models: Sequence[nn.Module], name: str) -> None:
-        blocks = [model.get_submodule(name) for model in models]
+        blocks = [block for model in models if isinstance(block := model.get_submodule(name), Block)]
         first = blocks[0]
-        assert isinstance(first, Block)
         self.kind, self._skips, self._tail = type(first), first.shortcut is not None, first.tail
-        self._survivals = [float(block.survival) for block in blocks]  # type: ignore[arg-type]
-        scales = torch.tensor([float(block._scale) for block in blocks], dtype=torch.float64)  # type: ignore[arg-type]
-        self._scales = None if bool((scales == 1).all()) else scales[:, None, None]
+        self._survivals = [block.survival for block in blocks]
+        self._scales = _each([block._scale for block in blocks])
+        self._factors = _each([_skip_factor(block) or 0.0 for block in blocks]) if self._skips else None
 
     def joined(self, h: Tensor, branch: Tensor, draws: Sequence[torch.Generator] | None) -> Tensor:
         if not self._skips:
@@ -195,6 +214,8 @@ class _BlockOfAll:
             branch = self._scales.to(branch.dtype) * branch
         if draws is not None and min(self._survivals) < 1:
             branch = branch * self._kept(h.shape[2], draws).to(branch.dtype)
+        if self._factors is not None:
+            h = self._factors.to(h.dtype) * h
         return self._tail(h + branch)
 
     def _kept(self, samples: int, draws: Sequence[torch.Generator]) -> Tensor:
@@ -206,3 +227,8 @@ class _BlockOfAll:
             for survival, draw in zip(self._survivals, draws, strict=True)
         ]
         return torch.stack(rows)[:, None]
+
+
+def _each(factors: Sequence[float]) -> Tensor | None:
+    """(K, 1, 1); None where all are 1."""
+    return None if set(factors) == {1} else torch.tensor(factors, dtype=torch.float64)[:, None, None]

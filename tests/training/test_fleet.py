@@ -122,6 +122,22 @@ def test_members_differ_in_all_that_can_differ() -> None:
     assert_equal_to_rounding(members)
 
 
+class Half(nn.Module):
+    """A skip of half its strength."""
+
+    factor = 0.5
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return self.factor * h
+
+
+def test_members_have_their_own_factors_of_skips() -> None:
+    members = fleet(TYPE1, dtype=torch.float64, rate=0.02)
+    for block in members[1].model.blocks.values():  # type: ignore[operator, union-attr]
+        block.shortcut = Half()
+    assert_equal_to_rounding(members)
+
+
 def test_a_fleet_of_several_stacks() -> None:
     assert_equal_to_rounding(fleet(count=9, dtype=torch.float64, epochs=3))
 
@@ -305,6 +321,11 @@ def test_what_cannot_be_a_fleet_is_refused_with_the_reason() -> None:
     assert fleet_obstacle(fleet()) == ""
     with pytest.raises(InputError, match="at least one batch of 500 images"):
         train_fleet(fleet(batch=500))
+
+
+def test_a_network_with_skips_and_one_without_are_different_architectures() -> None:
+    one, other = (FleetMember(built(name, 0), split(), SETTINGS) for name in (TYPE1, f"{TYPE1}-noskips"))
+    assert "another architecture" in fleet_obstacle([one, other])
 
 
 def test_networks_with_different_activations_are_different_architectures() -> None:

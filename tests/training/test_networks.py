@@ -22,7 +22,8 @@ from skipscope.models.weights import load_weights
 from skipscope.runs import RunFolder
 from skipscope.runs.record import write_record
 from skipscope.training import Settings
-from skipscope.training.networks import Network, Trained, _read, digest_of, train_into, trained
+from skipscope.training.network_files import Trained, digest_of, read
+from skipscope.training.networks import Network, train_into, trained
 from tests.flips import flipped
 
 TINY = "resnet8-digits-n8"
@@ -288,7 +289,7 @@ def test_no_flipped_bit_gives_another_network(tmp_path: Path) -> None:
     for _, changed in flipped(whole, 200):
         (tmp_path / "a").write_bytes(changed)
         with pytest.raises(InputError):
-            _read(one, key, tmp_path, "a", lambda text: None)
+            read(one, key, tmp_path, "a", lambda text: None)
 
 
 def test_a_damaged_checkpoint_stops_a_resumed_run(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Trained networks, many at once: those that can be a fleet are trained together, and each is kept on its own.
+
+A network has the same key and the same file whether it was trained alone or in a fleet, so that either finds what the
+other made; the weights are the same to rounding, and the file says how large its fleet was. Networks that cannot be
+stacked (convolutions, a GPU) are trained one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from skipscope.progress import Progress
+from skipscope.runs.files import key_of
+from skipscope.runs.folder import RunFolder
+from skipscope.training.fleet import train_fleet
+from skipscope.training.fleet_member import FleetMember, fleet_obstacle
+from skipscope.training.network_files import Trained, find, in_run, keep, keep_in_cache, own_file, read
+from skipscope.training.networks import Network, make, snapshots_of
+
+Steps = Callable[[str], Progress]  # gives the progress of something, by what is done
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A network, and where it is kept in the folder of a run."""
+
+    network: Network
+    key: str
+    own: str
+
+
+def trained_fleet(networks: Sequence[Network], run: RunFolder, steps: Steps) -> list[Trained]:
+    """As `trained`, for all of them: from the run's own folder, else from the cache, else trained now, together."""
+    places = [_Place(network, key, own_file(network, key)) for network in networks for key in [network.key]]
+    found = {place.own: find(place.network, place.key, run, place.own) for place in places}
+    made = {place.own: place for place in places if found[place.own] is None}
+    _make_all(list(made.values()), run, steps)
+    return [_found(place, found[place.own], run) for place in places]
+
+
+def train_fleet_into(networks: Sequence[Network], run: RunFolder, steps: Steps) -> list[Trained]:
+    """Trained now, whatever the cache has, with their histories as datasets of the run; they go into the cache too.
+
+    The networks differ in their seeds alone.
+    """
+    places = [
+        _Place(network, network.key, f"checkpoints/{network.model}-{network.seed}.safetensors") for network in networks
+    ]
+    found = [in_run(place.network, place.key, run, place.own) for place in places]
+    _make_all([place for place, former in zip(places, found, strict=True) if former is None], run, steps)
+    trained = [_found(place, former, run) for place, former in zip(places, found, strict=True)]
+    for network, result in zip(networks, trained, strict=True):
+        dataset = result.history.to_dataset().assign_attrs(measure="history", network=network.title)
+        run.write_dataset(f"history-{network.seed}", dataset)
+    return trained
+
+
+def _found(place: _Place, former: Trained | None, run: RunFolder) -> Trained:
+    return former or read(place.network, place.key, run.path, place.own, run.note)
+
+
+def _make_all(places: Sequence[_Place], run: RunFolder, steps: Steps) -> None:
+    """Trains them, in as few fleets as there can be, into the run's folder and the cache."""
+    for group in _groups(places):
+        if len(group) > 1:
+            _make_together(group, run, steps)
+            continue
+        for place, _ in group:
+            progress = steps(f"training {place.network.title}")
+            keep_in_cache(place.key, make(place.network, place.key, run, place.own, progress), run)
+
+
+def _groups(places: Sequence[_Place]) -> list[list[tuple[_Place, FleetMember]]]:
+    groups: list[list[tuple[_Place, FleetMember]]] = []
+    for place in places:
+        network = place.network
+        member = FleetMember(
+            network.initial(), network.data.train, network.own_settings, network.data.test, network.snapshot_hooks()
+        )
+        fitting = (group for group in groups if not fleet_obstacle([group[0][1], member]))
+        group = next(fitting, None)
+        if group is None:
+            groups.append([(place, member)])
+        else:
+            group.append((place, member))
+    return groups
+
+
+def _make_together(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder, steps: Steps) -> None:
+    networks, members = [place.network for place, _ in group], [member for _, member in group]
+    # One checkpoint of all: the same networks, asked for again, go on from it.
+    name = key_of({"fleet": [place.key for place, _ in group]})[:12]
+    checkpoint = run.path / "checkpoints" / f"fleet-{name}.training.safetensors"
+    histories = train_fleet(
+        members, test_every=networks[0].test_every, progress=steps(_title(networks)), checkpoint=checkpoint
+    )
+    for (place, member), history in zip(group, histories, strict=True):
+        snapshots = snapshots_of(member.hooks)
+        content = keep(place.network, place.key, run, place.own, member.model, history, snapshots, len(group))
+        keep_in_cache(place.key, content, run)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _title(networks: Sequence[Network]) -> str:
+    models = list(dict.fromkeys(network.model for network in networks))
+    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
+    return f"training {len(networks)} networks {models[0]}{more}"
