@@ -1,26 +1,38 @@
-"""Steps per second of training small residual networks: a captured step against an eager one, in one run.
+"""How fast small networks are trained. Speed is meant to be read as ratios within one run.
 
     python benchmarks/training.py --depths 20 56 110 --batch 128 > results.json
 
-Random images of 3 x 32 x 32 on the GPU. Speed is meant to be read as ratios within one run; the first epoch, which
-holds the warm-up and the capture, is not counted.
+Steps per second of residual networks on a GPU: a captured step against an eager one. Random images of 3 x 32 x 32; the
+first epoch, which holds the warm-up and the capture, is not counted.
+
+    python benchmarks/training.py --fleet 32 --network type1-mnist-w64-b16 > results.json
+
+A fleet of networks on the CPU against the same networks one after another, in alternation: seconds, and seconds of the
+processor, which a busy machine changes less. 3000 random images of the size that the network takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import os
 import platform
 import statistics
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import skipscope as ss
 from skipscope.data.dataset import Images
+from skipscope.models import names
 from skipscope.models.resnet import ResNet
-from skipscope.training import Settings, train
+from skipscope.training import FleetMember, Settings, train, train_fleet
 
 
 def steps_per_second(depth: int, split: Images, settings: Settings, graph: bool, channels_last: bool) -> float:
@@ -30,6 +42,52 @@ def steps_per_second(depth: int, split: Images, settings: Settings, graph: bool,
     return len(split) // settings.batch / statistics.median(history.seconds[1:])
 
 
+def fleet_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One per round: the same networks one after another, then as a fleet."""
+    shape, classes = (names.parse(options.network)[key] for key in ("input_shape", "classes"))
+    split = Images(torch.rand(options.images, *shape), torch.randint(classes, (options.images,)))
+    settings = Settings(epochs=options.epochs, batch=options.batch, rate=0.01)
+    rows: list[dict[str, Any]] = []
+    for number in range(options.rounds):
+        networks = []
+        for seed in range(options.fleet):
+            torch.manual_seed(seed)
+            networks.append(FleetMember(names.build(options.network), split, replace(settings, seed=seed)))
+        alone = [(copy.deepcopy(member.model), member) for member in networks]
+        one_by_one, one_by_one_processor = timed(
+            lambda alone=alone: [train(model, member.split, member.settings) for model, member in alone]
+        )
+        together, together_processor = timed(lambda networks=networks: train_fleet(networks))
+        rows.append(
+            {
+                "round": number,
+                "one_by_one_seconds": round(one_by_one, 2),
+                "fleet_seconds": round(together, 2),
+                "ratio": round(one_by_one / together, 2),
+                "one_by_one_processor_seconds": round(one_by_one_processor, 2),
+                "fleet_processor_seconds": round(together_processor, 2),
+                "processor_ratio": round(one_by_one_processor / together_processor, 2),
+                "load": [round(load, 2) for load in os.getloadavg()],
+            }
+        )
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds, and seconds of the processor."""
+    start, used = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - start, time.process_time() - used
+
+
+def processor() -> str:
+    """Its name, where the system gives one."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--depths", type=int, nargs="+", default=[20, 56, 110])
@@ -37,13 +95,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="an epoch")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--augmentation", default="crop-flip")
+    parser.add_argument("--fleet", type=int, help="networks of a fleet on the CPU")
+    parser.add_argument("--network", default="type1-mnist-w64-b16", help="of the fleet")
+    parser.add_argument("--images", type=int, default=3000, help="of the fleet")
+    parser.add_argument("--rounds", type=int, default=3, help="of the fleet")
     options = parser.parse_args()
+    if options.fleet:
+        rows = fleet_rows(options)
+        about = {
+            "skipscope": ss.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "processor": processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "threads": torch.get_num_threads(),
+            **{key: getattr(options, key) for key in ("network", "fleet", "images", "batch", "epochs")},
+            "median_ratio": statistics.median(row["ratio"] for row in rows),
+            "median_processor_ratio": statistics.median(row["processor_ratio"] for row in rows),
+        }
+        print(json.dumps({"about": about, "rows": rows}, indent=2))
+        return
     if not torch.cuda.is_available():
-        sys.exit("a CUDA graph needs a GPU, and torch sees none")
+        sys.exit("a CUDA graph needs a GPU, and torch sees none; --fleet 32 runs on the CPU")
 
     count = options.steps * options.batch
     split = Images(torch.rand(count, 3, 32, 32, device="cuda"), torch.randint(10, (count,), device="cuda"))
-    rows: list[dict[str, Any]] = []
+    rows = []
     for depth in options.depths:
         for precision in ("float32", "bfloat16"):
             for channels_last in (True, False):
