@@ -66,6 +66,11 @@ def subject_on(data: str) -> str:
     return MNIST if data == "mnist" else f"whitened {data}"
 
 
+def residual_subject(data: str) -> str:
+    """data: the name of a data set."""
+    return CIFAR10 if data == "cifar10" else f"pre-activation ResNets on {data}"
+
+
 def whitened_data(bench: Bench, spec: str) -> WhitenedData:
     """The training images of a data set."""
     found = bench.data(spec)

@@ -12,7 +12,6 @@ import pytest
 import torch
 import xarray
 
-from skipscope.data import Dataset, Images
 from skipscope.errors import InputError
 from skipscope.papers.b.alike import apart, between_seeds, farthest
 from skipscope.papers.b.learning_rates import (
@@ -24,7 +23,6 @@ from skipscope.papers.b.learning_rates import (
     trained_at_best_rate,
     tuned,
 )
-from skipscope.papers.b.measurements.depth import mean_norm, residual_norms
 from skipscope.papers.b.networks import Moments, Samples, ShortcutSpec, ensemble, train_ensemble
 from skipscope.papers.b.studies import initial, learning, norms, shortcuts
 from skipscope.papers.b.studies.initial import (
@@ -41,7 +39,7 @@ from skipscope.papers.b.studies.norms import B14, B22, NormSettings
 from skipscope.papers.b.studies.norms import STUDY as NORMS
 from skipscope.papers.b.studies.shortcuts import B19, ShortcutSettings
 from skipscope.papers.b.studies.shortcuts import STUDY as SHORTCUT_DEPTHS
-from skipscope.papers.b.subjects import ARCHITECTURES, residual_training
+from skipscope.papers.b.subjects import ARCHITECTURES
 from skipscope.papers.kit import Bench, Claim, Measured, Study
 from skipscope.papers.kit.estimates import Difference
 from skipscope.papers.kit.running import together
@@ -60,6 +58,9 @@ NOT_AT_SMOKE = {  # what the smallest runs do not measure: other depths, and net
         CONDITIONS_APART,
         CONDITION_FLOOR,
     },
+    B14: {norms.NORM_SLOPE["residual"], norms.RESIDUAL_SLOPE_IN_TRAINING},
+    B19: set(shortcuts.CHANGE.values()),
+    B22: {norms.RESIDUAL_BRANCH_SLOPE},
 }
 
 
@@ -408,98 +409,6 @@ def test_the_distance_of_two_kinds_and_its_floor() -> None:
     assert between_seeds(numpy.array([[0.0, 1.0], [2.0, 1.0]])) == 2
     assert numpy.isnan(between_seeds(numpy.array([[0.0]])))
     assert farthest(numpy.array([[0.0, 5.0, 1.0]]), numpy.array([[1.0, 2.0, 1.0]])) == 1
-
-
-def fake_norms(depth: int, power: float) -> xarray.Dataset:
-    last = 5 * depth**power * numpy.array([1.0, 1.1, 0.9])
-    norm = (("seed", "step"), numpy.stack([0 * last, last], 1))
-    return xarray.Dataset({"norm": norm, "loss": (("seed", "step"), [[2.0, 1.0]] * 3)}, attrs={"depth": depth})
-
-
-def fake_states(with_norms: float) -> xarray.Dataset:
-    units = numpy.arange(1, 11)
-    starts = {"without BatchNorm": 0.7, "with BatchNorm": with_norms, "from zero": 0.0}
-    rows = [[numpy.exp(slope * units)] * 3 for slope in starts.values()]
-    return xarray.Dataset({"variance": (("start", "seed", "unit"), rows)}, {"start": list(starts), "unit": units})
-
-
-def fake_branches(power: float) -> list[xarray.Dataset]:
-    return [
-        xarray.Dataset({"branch": ("seed", depth**power * numpy.array([1.0, 2.0, 3.0]))}, attrs={"depth": depth})
-        for depth in (8, 20, 50)
-    ]
-
-
-def test_slopes_of_power_laws_are_found() -> None:
-    parts = {
-        kind: [fake_norms(depth, power) for depth in (6, 12, 24)] for kind, power in (("linear", -0.4), ("relu", -0.1))
-    }
-    found = norms.evidence(parts, fake_states(0.2), fake_branches(-0.5))
-    assert found[B14][norms.NORM_SLOPE["linear"]] == pytest.approx([-0.4] * 3)
-    assert found[B14][norms.NORM_SLOPE["relu"]] == pytest.approx([-0.1] * 3)
-    assert found[B14][norms.EQUAL_LOSS_SLOPE["relu"]] == pytest.approx([-0.1] * 3)
-    assert found[B14][norms.FALLING_SHARE["linear"]] == [1.0] * 3
-    assert NORMS.decide(B14, found[B14], "quick").verdict == "not reproduced"
-    assert found[B22][norms.GROWTH_BY_BATCH_NORM] == pytest.approx([-0.5] * 3)
-    assert found[B22][norms.BRANCH_SLOPE] == pytest.approx([-0.5] * 3)
-    assert NORMS.decide(B22, found[B22], "quick").verdict == "reproduced"
-    found = norms.evidence(parts, fake_states(0.8), fake_branches(0.1))
-    assert NORMS.decide(B22, found[B22], "quick").verdict == "not reproduced"
-
-
-def test_norms_are_those_of_convolutions() -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 2, bias=False), torch.nn.Conv2d(1, 4, 1), torch.nn.Linear(3, 3))
-    for parameter in model.parameters():
-        torch.nn.init.constant_(parameter, 2.0)
-    assert mean_norm(model) == pytest.approx(4.0)
-
-
-def colours() -> Dataset:
-    """Images of CIFAR-10's size, of noise."""
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (24, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    images = Images(pixels, torch.arange(24) % 10)
-    return Dataset("noise", tuple(map(str, range(10))), images, images.select(torch.arange(10)))
-
-
-def test_a_resnet_is_followed_through_its_training(tmp_path: Path) -> None:
-    run, bench = bench_in(tmp_path / "run", NORMS)
-    training = dataclasses.replace(residual_training(5, (0.4, 0.605)), batch=8, precision="float32")
-    with run:
-        found = residual_norms(bench, colours(), training, 8)
-    assert found["norm"].shape == (1, 6)
-    assert numpy.isfinite(found["norm"]).all()
-    assert len(set(found["norm"].values.ravel().tolist())) == 6
-    assert numpy.isnan(found["loss"][0, 0])
-    assert float(found["branch"][0]) > 0
-    assert list(found.attrs["drops"]) == [2, 3]
-    assert not list((tmp_path / "run").rglob("*.training.*"))
-
-
-def test_drops_are_the_papers() -> None:
-    assert residual_training(200, norms.DROPS).milestones == (80, 121)
-    assert residual_training(40, norms.DROPS).milestones == (16, 24)
-    assert residual_training(164, shortcuts.DROPS).milestones == (81, 122)
-
-
-def fake_errors(values: dict[int, float]) -> dict[int, xarray.Dataset]:
-    return {
-        depth: xarray.Dataset({"error": ("seed", error + numpy.array([0, 1e-3, -1e-3]))})
-        for depth, error in values.items()
-    }
-
-
-def test_shortcuts_past_depth_400() -> None:
-    worse, better = {110: 0.06, 434: 0.065, 866: 0.08}, {110: 0.06, 434: 0.055, 866: 0.05}
-    residual = {n: fake_errors(better if n == 2 else worse) for n in (1, 2, 3, 4)}
-    found = shortcuts.evidence(residual, {})[B19]
-    assert found[shortcuts.STEP_PAST_EXTREME[3]] == pytest.approx([0.015] * 3)
-    assert SHORTCUT_DEPTHS.decide(B19, found, "paper").verdict == "reproduced"
-    assert SHORTCUT_DEPTHS.decide(B19, found, "quick").verdict == "open"
-    residual[3] = fake_errors(better)
-    assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(residual, {})[B19], "paper").verdict == "not reproduced"
-    shallow = {n: {110: parts[110]} for n, parts in residual.items()}
-    assert SHORTCUT_DEPTHS.decide(B19, shortcuts.evidence(shallow, {})[B19], "full").verdict == "open"
 
 
 def test_bad_settings_are_named() -> None:

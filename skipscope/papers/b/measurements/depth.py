@@ -151,11 +151,17 @@ def shortcut_norms(
     )
 
 
-def residual_norms(bench: Bench, data: Dataset, settings: Settings, depth: int) -> xarray.Dataset:
-    """Of one pre-activation ResNet. The checkpoint stays until the part is written: a run may be killed in between."""
-    network = Network(f"preresnet{depth}-cifar", data.to(bench.device), settings, bench.seeds(1)[0], bench.device)
-    checkpoint = bench.run.path / "checkpoints" / f"norms-{network.model}.training.safetensors"
-    found = bench.part(f"residual-{depth}", partial(_by_epoch, bench, network, checkpoint, depth))
+def residual_norms(bench: Bench, data: Dataset, settings: Settings, depth: int, networks: int) -> xarray.Dataset:
+    """Of pre-activation ResNets of one depth, which are kept one by one."""
+    each = [_one_residual(bench, data, settings, depth, seed) for seed in bench.seeds(networks)]
+    return bench.part(f"residual-{depth}", lambda: xarray.concat(each, "seed").assign_attrs(measure=MEASURE_NAME))
+
+
+def _one_residual(bench: Bench, data: Dataset, settings: Settings, depth: int, seed: int) -> xarray.Dataset:
+    """The checkpoint stays until the part is written: a run may be killed in between."""
+    network = Network(f"preresnet{depth}-cifar", data.to(bench.device), settings, seed, bench.device)
+    checkpoint = bench.run.path / "checkpoints" / f"norms-{network.model}-{seed}.training.safetensors"
+    found = bench.part(f"residual-{depth}-{seed}", partial(_by_epoch, bench, network, checkpoint, depth))
     checkpoint.unlink(missing_ok=True)
     return found
 
@@ -186,13 +192,14 @@ def _by_epoch(bench: Bench, network: Network, checkpoint: Path, depth: int) -> x
             "branch": ("seed", [numpy.mean(list(branches.values()))]),
             "test_error": ("seed", [1 - (history.test_accuracy[-1] or numpy.nan)]),
         },
-        {"seed": bench.seeds(1), "step": list(epochs)},
+        {"seed": [network.seed], "step": list(epochs)},
         {
-            "measure": MEASURE_NAME,
+            "part": "piece",
             "kind": "residual",
             "depth": depth,
             "data": images.name,
             "rate": settings.rate,
+            "epochs": settings.epochs,
             "drops": list(settings.milestones),
             "precision": settings.precision,
         },

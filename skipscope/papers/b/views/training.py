@@ -121,6 +121,9 @@ def shortcuts_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         figure = by_depth(curves, "error", "test error")
         figures["shortcuts-residual"] = Picture(_caption(FIGURE9, residual), figure, SHORTCUTS)
         tables.append(_errors(curves))
+    if deep := _of_kind(datasets, "deep"):
+        about = f"Near 110 layers, after {deep[0].attrs['epochs']} epochs. Mean and standard deviation over networks."
+        tables.append(_errors(_curves(deep, _shortcut), "Shortcuts deeper than 4", about))
     if connected:
         curves = _curves(connected, _shortcut)
         figure = tuned_losses(curves, excess=False)
@@ -241,10 +244,14 @@ def _responses(curves: Mapping[str, Parts]) -> Table:
     return _by_depth("Responses of branches", curves, cells, about, "data")
 
 
-def _errors(curves: Mapping[str, Parts]) -> Table:
+EQUAL_WEIGHTS = "Networks of one depth have equal numbers of weights. Mean and standard deviation over networks."
+
+
+def _errors(
+    curves: Mapping[str, Parts], title: str = "Shortcut depth and test error", about: str = EQUAL_WEIGHTS
+) -> Table:
     cells = {
         "test error": lambda part: _over_seeds(part["error"].values),
         "networks": lambda part: str(part["error"].size),
     }
-    about = "Networks of one depth have equal numbers of weights. Mean and standard deviation over networks."
-    return _by_depth("Shortcut depth and test error", curves, cells, about, "network")
+    return _by_depth(title, curves, cells, about, "network")
