@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,9 @@ def fleet_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
         for seed in range(options.fleet):
             torch.manual_seed(seed)
             networks.append(FleetMember(names.build(options.network), split, replace(settings, seed=seed)))
-        alone = [(copy.deepcopy(member.model), member) for member in networks]
-        one_by_one, one_by_one_processor = timed(
-            lambda alone=alone: [train(model, member.split, member.settings) for model, member in alone]
-        )
-        together, together_processor = timed(lambda networks=networks: train_fleet(networks))
+        alone = copy.deepcopy(networks)
+        one_by_one, one_by_one_processor = timed(partial(train_one_by_one, alone))
+        together, together_processor = timed(partial(train_fleet, networks))
         rows.append(
             {
                 "round": number,
@@ -72,6 +71,11 @@ def fleet_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
         )
         print(rows[-1], file=sys.stderr)
     return rows
+
+
+def train_one_by_one(networks: list[FleetMember]) -> None:
+    for member in networks:
+        train(member.model, member.split, member.settings)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

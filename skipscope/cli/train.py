@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +19,12 @@ from skipscope.data.specs import AUGMENTATIONS, NAMES
 from skipscope.errors import InputError
 from skipscope.models.names import parse
 from skipscope.training.settings import PRECISIONS, SCHEDULES, Settings
+
+if TYPE_CHECKING:
+    from skipscope.training.networks import Network, Trained
+
+LARGEST_SEED = 2**31
+MOST_SEEDS = 1000  # in a run
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,10 @@ def train(
     *,
     chosen: TrainingOptions,
     device: Device = "cpu",
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="For the initial weights and the batches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="For the initial weights and the batches.")] = 0,
+    seeds: Annotated[
+        str, typer.Option(metavar="A-B", help="Train one network for each of these seeds, together if possible.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/train-NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     as_json: Json = False,
@@ -74,11 +84,15 @@ def train(
     require_data(data, normalise)
     if os.environ.get("RANK", "0") == "0":  # of several processes the first has the folder
         require_run_folder(out, "train", resume)
+    several = seeds_of(seeds)
+    if several and seed:
+        raise InputError(f"--seed {seed} --seeds {seeds}: expected one of the two")
     settings = Settings(**vars(chosen) | {"milestones": _numbers(chosen.milestones), "seed": seed})
     with talk.loading():
         from skipscope.data import load
         from skipscope.numerics import usable_device
         from skipscope.runs import RunFolder
+        from skipscope.training.network_fleets import train_fleet_into
         from skipscope.training.networks import Network, help_training, train_into
         from skipscope.training.processes import launched
 
@@ -89,43 +103,71 @@ def train(
     if len(found.train) < settings.batch:
         raise InputError(f"--batch {settings.batch}: {found.name} has {len(found.train)} training images; take fewer")
     _require_room(model, device)
-    network = Network(model, found, settings, seed, device)
+    networks = [Network(model, found, settings, one, device) for one in several or [seed]]
     parameters = {"model": model, "data": found.describe(), "settings": asdict(settings)}
     folder = out or Path("runs") / f"train-{folder_name(model)}"
-    if launched()[0] > 0:
-        help_training(network, folder)
+    rank, processes = launched()
+    if several and processes > 1:
+        raise InputError(f"--seeds {seeds}: expected one process, got {processes}; start one for each seed with --seed")
+    if rank > 0:
+        help_training(networks[0], folder)
         return
     with (
         stopped_by_hand(f"interrupted; go on with --resume --out {folder}"),
         RunFolder(
             folder,
             "train",
-            parameters=parameters,
-            seed=seed,
+            parameters=parameters | ({"seeds": several} if several else {}),
+            seed=several[0] if several else seed,
             device=device,
             former="resume" if resume else "refuse",
         ) as run,
     ):
-        result = train_into(network, run, lambda done, total: talk.progress(f"training {model}", done, total))
-    summary = {
-        "folder": str(run.path),
-        "network": model,
-        "data": found.name,
+        if several:
+            results = train_fleet_into(networks, run, lambda what: partial(talk.progress, what))
+        else:
+            results = [train_into(networks[0], run, partial(talk.progress, f"training {model}"))]
+    summaries = [_summary(network, result, run.path) for network, result in zip(networks, results, strict=True)]
+    common = {"folder": str(run.path), "network": model, "data": found.name}
+    with report_written(run.path):
+        if as_json:
+            talk.result(document(common | ({"networks": summaries} if several else summaries[0])))
+        else:
+            for network, summary in zip(networks, summaries, strict=True):
+                title = network.title if several else model
+                talk.result(
+                    f"{title} on {found.name}: {summary['status']}, {summary['test_accuracy']:.2%} of the test images "
+                    f"right, {summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
+                )
+        for note in run.record.get("notes", []):
+            talk.say(f"note: {note}")
+
+
+def _summary(network: Network, result: Trained, folder: Path) -> dict[str, Any]:
+    return {
+        "seed": network.seed,
         "status": result.history.status,
         "test_accuracy": result.test_accuracy,
         "seconds": sum(result.history.seconds),
-        "weights": str(run.path / result.file),
+        "weights": str(folder / result.file),
+        "history": result.history.to_dict(),
     }
-    with report_written(run.path):
-        if as_json:
-            talk.result(document({**summary, "history": result.history.to_dict()}))
-        else:
-            talk.result(
-                f"{model} on {found.name}: {result.history.status}, {result.test_accuracy:.2%} of the test images "
-                f"right, {summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
-            )
-        for note in run.record.get("notes", []):
-            talk.say(f"note: {note}")
+
+
+def seeds_of(text: str) -> list[int]:
+    """`1000-1007`, or single ones and ranges with commas; none where the text is empty."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        ends = (first, last or first)
+        if not all(end.isdecimal() and int(end) <= LARGEST_SEED for end in ends) or int(ends[1]) < int(ends[0]):
+            raise InputError(f"--seeds {text}: expected seeds such as 1000-1007 or 1000,1003, got '{part}'")
+        if int(ends[1]) - int(ends[0]) >= MOST_SEEDS:
+            raise InputError(f"--seeds {text}: expected at most {MOST_SEEDS} networks in a run")
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    if len(set(found)) < len(found) or len(found) > MOST_SEEDS:
+        raise InputError(f"--seeds {text}: expected at most {MOST_SEEDS} seeds, none of them twice, got {len(found)}")
+    return found
 
 
 def _require_room(model: str, device: str) -> None:

@@ -188,8 +188,9 @@ def _same_images(one: Split, other: Split) -> bool:
     """Their labels may differ."""
     if one is other:
         return True
-    in_memory = isinstance(one, Images) and isinstance(other, Images)
-    return in_memory and one.pixels is other.pixels and one.normalisation == other.normalisation
+    if not isinstance(one, Images) or not isinstance(other, Images):
+        return False
+    return one.pixels is other.pixels and one.normalisation == other.normalisation
 
 
 def _generator(*content: Any) -> torch.Generator:

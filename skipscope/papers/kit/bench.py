@@ -12,6 +12,7 @@ from skipscope.progress import Announce
 from skipscope.runs import RunFolder
 from skipscope.runs.sweep import Task, swept
 from skipscope.training import Settings
+from skipscope.training.network_fleets import trained_fleet
 from skipscope.training.networks import Network, Trained, trained
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class Bench:
         """A network by its name, from this run, from the cache, or trained now; snapshots: epochs to look at too."""
         network = Network(model, data, settings, seed, self.device, tuple(snapshots))
         return trained(network, self.run, self.steps(f"training {network.title}"))
+
+    def trained_fleet(self, networks: Sequence[Network]) -> list[Trained]:
+        """Many networks, as `trained` gives each; those that have to be trained are trained together where they can."""
+        return trained_fleet(networks, self.run, self.steps)
 
     def seeds(self, count: int) -> list[int]:
         """Of networks that claims are judged on, from 1000 on; runs with different --seed have none in common."""

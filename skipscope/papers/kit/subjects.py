@@ -38,6 +38,14 @@ class Subject:
     def trained(self, bench: Bench, seed: int) -> Trained:
         return bench.trained(self.model, self.data, self.training, seed=seed, snapshots=self.looks)
 
+    def trained_all(self, bench: Bench) -> dict[int, Trained]:
+        """By seed; trained at the same time where that is possible."""
+        return dict(zip(self.seeds, bench.trained_fleet(self.networks(bench.device)), strict=True))
+
+    def networks(self, device: str) -> list[Network]:
+        """One for each seed."""
+        return [self.network(seed, device) for seed in self.seeds]
+
     def key(self, device: str, *seeds: int) -> str:
         """The name of its datasets, or of those of some seeds."""
         networks = [self.network(seed, device).key for seed in seeds or self.seeds]

@@ -1,0 +1,88 @@
+"""`skipscope train --seeds`: one network for each seed, in one run folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from skipscope.cli.train import seeds_of
+from skipscope.errors import InputError
+from tests.commands import run_command
+
+NETWORK = "type1-digits-w8-b2"
+Command = Callable[..., tuple[int, str, str]]  # arguments: exit code, standard output, standard error
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = run_command(monkeypatch, *arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKIPSCOPE_CACHE", str(tmp_path / "cache"))
+
+
+def test_one_network_for_each_seed(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["train", NETWORK, "--epochs", "1", "--out", str(out), "--json"]
+    code, text, err = command(*arguments, "--seeds", "1000-1002")
+    assert code == 0, err
+    found = json.loads(text)
+    assert [one["seed"] for one in found["networks"]] == [1000, 1001, 1002]
+    assert all(Path(one["weights"]).is_file() and one["status"] == "finished" for one in found["networks"])
+    assert len({one["test_accuracy"] for one in found["networks"]} | {1}) > 1
+    assert len(list((tmp_path / "cache" / "networks").iterdir())) == 3
+    record = json.loads((out / "run.json").read_text())
+    assert record["parameters"]["seeds"] == [1000, 1001, 1002]
+    code, again, err = command(*arguments, "--seeds", "1000-1002", "--resume")
+    assert code == 0, err
+    assert [one["history"] for one in json.loads(again)["networks"]] == [one["history"] for one in found["networks"]]
+    code, _, err = command(*arguments, "--seeds", "1000-1003", "--resume")
+    assert code == 2
+    assert "cannot be resumed" in err
+
+
+def test_a_list_of_results_without_json(command: Command, tmp_path: Path) -> None:
+    code, text, err = command("train", NETWORK, "--epochs", "1", "--seeds", "7,9", "--out", str(tmp_path / "run"))
+    assert code == 0, err
+    assert f"{NETWORK}, seed 7 on digits: finished" in text
+    assert f"{NETWORK}, seed 9 on digits: finished" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("", []), ("3", [3]), ("1000-1002", [1000, 1001, 1002]), ("1,5-6,0", [1, 5, 6, 0])]
+)
+def test_seeds_are_ranges_and_single_ones(text: str, seeds: list[int]) -> None:
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["a", "5-3", "-1", "1-2-3", "1.5", "4,4", "1-3,2", "0-1000", "0-99999999999", "²"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"--seeds .*: expected"):
+        seeds_of(text)
+
+
+def test_one_of_seed_and_seeds(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("train", NETWORK, "--seed", "1", "--seeds", "2-3", "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert "expected one of the two" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_do_not_share_a_fleet(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    code, _, err = command("train", NETWORK, "--seeds", "2-3", "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert "expected one process" in err
+    assert not (tmp_path / "run").exists()
