@@ -207,12 +207,20 @@ class Dataset:
             name = f"{name}, seed {seed}"
         return dataclasses.replace(self, name=name, class_names=names, train=splits[0], test=splits[1])
 
-    def with_random_labels(self, seed: int = 0) -> Dataset:
-        """The training labels replaced by ones drawn uniformly; the test split keeps its own."""
+    def with_random_labels(self, seed: int = 0, share: float = 1.0) -> Dataset:
+        """A share of the training labels replaced by ones drawn uniformly; the test split keeps its own.
+
+        With one seed, the smaller share is part of the larger.
+        """
+        if not 0 < share <= 1:
+            raise InputError(f"the share of random labels: expected above 0 and at most 1, got {share}")
         generator = torch.Generator("cpu").manual_seed(seed)
-        labels = torch.randint(self.classes, (len(self.train),), generator=generator, device="cpu")
-        train = self.train.with_labels(labels)
-        return dataclasses.replace(self, name=f"{self.name}, random labels, seed {seed}", train=train)
+        drawn = torch.randint(self.classes, (len(self.train),), generator=generator, device="cpu")
+        order = torch.randperm(len(self.train), generator=generator, device="cpu")
+        replaced = order < round(share * len(self.train))
+        train = self.train.with_labels(torch.where(replaced, drawn, self.train.labels.cpu()))
+        which = "random labels" if share == 1 else f"{100 * share:g} % random labels"
+        return dataclasses.replace(self, name=f"{self.name}, {which}, seed {seed}", train=train)
 
     def test_batch(self, size: int, seed: int = 0) -> Tensor:
         """`size` test images drawn without repetition."""

@@ -91,3 +91,18 @@ def test_random_labels_touch_the_training_split_alone(data: Dataset) -> None:
 def test_a_wrong_request_says_what_to_do(data: Dataset, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         data.subset(**options)  # type: ignore[arg-type]
+
+
+def test_a_share_of_the_labels_is_random(data: Dataset) -> None:
+    some, more = (data.with_random_labels(3, share) for share in (0.25, 0.5))
+    whole = data.with_random_labels(3)
+    own = data.train.labels
+    drawn = [some.train.labels != own, more.train.labels != own]
+    for share, changed in zip((0.25, 0.5), drawn, strict=True):
+        assert 0.85 * share < float(changed.float().mean()) / 0.9 < 1.15 * share  # a tenth stays by chance
+    assert not bool((drawn[0] & ~drawn[1]).any())
+    assert bool((some.train.labels == torch.where(drawn[0], whole.train.labels, own)).all())
+    assert some.name.endswith("25 % random labels, seed 3")
+    assert torch.equal(some.test.labels, data.test.labels)
+    with pytest.raises(InputError, match=r"expected above 0 and at most 1, got 1\.5"):
+        data.with_random_labels(3, 1.5)

@@ -50,6 +50,20 @@ class Projection(nn.Sequential):
         super().__init__(convolution, *([nn.BatchNorm2d(after)] if norm else []))
 
 
+class Weakened(nn.Module):
+    """The identity times a factor below 1: a skip between none and a whole one."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.factor * h
+
+    def extra_repr(self) -> str:
+        return f"factor={self.factor}"
+
+
 @dataclass(frozen=True)
 class BlockPlan:
     """What a network says to each of its blocks."""
@@ -67,6 +81,7 @@ class BlockPlan:
     per_sample: bool = False  # the draws of stochastic depth
     flat: bool = False  # states are vectors, not images
     scale: float = 1.0  # of the branch, before it is added to the shortcut
+    skip_factor: float = 1.0  # of the identity
     parametrisation: str | None = None  # of convolutions and matrices: see `dirac.py`
 
     @property
@@ -96,7 +111,7 @@ class BlockPlan:
         if self.shortcut is None:
             return None
         if self.before == after and self.stride == 1:
-            return nn.Identity()
+            return nn.Identity() if self.skip_factor == 1 else Weakened(self.skip_factor)
         if self.shortcut == "pad":
             return Pad(after - self.before, self.stride)
         gpus = [torch.cuda.current_device()] if torch.get_default_device().type == "cuda" else []

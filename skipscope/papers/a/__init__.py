@@ -8,6 +8,7 @@ theory/                the theorems as code
 networks/              the paper's networks, of types 1 to 3
 subjects.py            what is trained: a type of network on a data set, and how
 emergence.py           what is measured of these networks on their way through the training
+quantities.py          what claims speak of, and where these datasets hold it
 views/, figures/       what a report shows of the datasets
 
 RA1 to RA4 are the paper's four properties. J_i is the Jacobian of the branch of block i, masked by the block's last
@@ -26,8 +27,12 @@ PAPER = Paper(
     package=__name__,
     studies={
         "alignment": "Residual alignment of a type of network on a data set (RA1 to RA4)",  # A1 to A7
-        "counterfactuals": "Residual alignment with one thing changed",  # A8, A9, A10, A11, A13, A16
-        "collapse": "Alignment and neural collapse along the training",  # A12
+        "counterfactuals": "Residual alignment without weight decay, and with stochastic depth",  # A11, A16
+        "skips": "Residual alignment with and without skips, trained alike",  # A8
+        "classes": "Large singular values and the number of classes",  # A9
+        "sizes": "Residual alignment across depths and widths",  # A10
+        "labels": "Residual alignment and label noise",  # A13
+        "collapse": "Alignment and neural collapse, along the training and across networks",  # A12
         "theorem31": "Aligned Jacobians make a line: theorem 3.1",  # A14
         "theorem33": "Free Jacobians align: theorem 3.3",  # A15, A17
     },

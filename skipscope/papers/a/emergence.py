@@ -8,7 +8,8 @@ trained on and how is part of the name of its datasets, so that the studies of o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -20,58 +21,19 @@ from skipscope.measure import alignment, trajectories
 from skipscope.measure.alignment_summary import alignment_summary, depth_fit
 from skipscope.measure.trajectories import METRICS
 from skipscope.papers.a.networks import AlignmentNet
+from skipscope.papers.a.quantities import WIDE_RANK
 from skipscope.papers.a.subjects import decay_budget_of, is_changed
-from skipscope.papers.kit import Bench, Quantity, Subject
-from skipscope.runs.sweep import Task, merged
-from skipscope.trace import Trunk, trace
+from skipscope.papers.kit import Bench, Subject
+from skipscope.runs.sweep import Task, keyed, merged
+from skipscope.trace import Point, Trunk, trace
 from skipscope.training.loop import accuracy
 from skipscope.training.networks import Trained
 
 PATHS_PER_CLASS = 10  # training samples whose paths are drawn
 DRAWN_VALUES = 15  # singular values against depth, as in the paper's figures
 LEFT_OUT_BY_THE_PAPER = 9  # first blocks that the paper's fits leave out
+IMAGES_OF_DRAWS = 2  # at which the Jacobians of untrained networks are taken
 TOLERANCE = 1e-6  # of the triplets of large Jacobians, relative to s_1; smaller ones are decomposed as a whole
-
-
-# Quantities that claims of several studies speak of, and the variables of the datasets that hold them.
-LSS = Quantity("LSS")
-STEP_COV = Quantity("step CoV")
-ADJACENT = Quantity("m_K adjacent / chance")
-ALL_PAIRS = Quantity("m_K all pairs / chance")
-SWAPPED = Quantity("m_K(VJU)")
-LEFT_ON_RIGHT = Quantity("u_1 . v_1")
-ENERGY = Quantity("energy in the first C")
-GAP = Quantity("s_(C+1) / s_1")
-R_SQUARED = Quantity("R2 of 1 / s_1 over depth")
-SLOPE = Quantity("slope of 1 / s_1 over depth")
-VARIABLES = {
-    LSS: "line_shape",
-    STEP_COV: "step_variation",
-    ADJACENT: "over_chance_adjacent",
-    ALL_PAIRS: "over_chance_all",
-    SWAPPED: "swapped",
-    LEFT_ON_RIGHT: "u1v1",
-    ENERGY: "energy",
-    GAP: "gap",
-    R_SQUARED: "r_squared",
-    SLOPE: "slope",
-}
-
-
-def values(dataset: xarray.Dataset, epoch: int = -1) -> dict[Quantity, list[float]]:
-    """One value per seed."""
-    return {quantity: at_look(dataset, name, epoch) for quantity, name in VARIABLES.items()}
-
-
-def values_of_all(datasets: Sequence[xarray.Dataset], epoch: int = -1) -> dict[Quantity, list[float]]:
-    """The same of several subjects, one value per network."""
-    found = [values(dataset, epoch) for dataset in datasets]
-    return {quantity: [value for one in found for value in one[quantity]] for quantity in VARIABLES}
-
-
-def at_look(dataset: xarray.Dataset, name: str, epoch: int = -1) -> list[float]:
-    """A variable at one of the epochs, the last by default: one value per seed."""
-    return dataset[name].isel(epoch=epoch).values.tolist()
 
 
 # -- what is measured
@@ -79,15 +41,59 @@ def at_look(dataset: xarray.Dataset, name: str, epoch: int = -1) -> list[float]:
 
 def emergence(bench: Bench, subject: Subject) -> xarray.Dataset:
     """Statistics (seed, epoch) of a subject's networks; NaN after the divergence of one."""
+    train_all(bench, [subject])
     changed = is_changed(subject)
-    studies = ("A.counterfactuals",) if changed else ("A.alignment", "A.collapse")
-    tasks = [Task(subject.key(bench.device, seed), partial(_followed, bench, subject, seed)) for seed in subject.seeds]
-    pieces = bench.sweep(tasks, studies=studies)
+    studies = (bench.study,) if changed else ("A.alignment", "A.collapse")
+    pieces = followed(bench, subject, studies)
     about = {"title": subject.title, "network": subject.model, "data": subject.data.name, "changed": int(changed)}
     return bench.shared(
         f"emergence-{subject.key(bench.device)}",
         lambda: merged(pieces, "seed", measure="emergence", **about),
         studies,
+    )
+
+
+def followed(bench: Bench, subject: Subject, studies: Sequence[str]) -> list[xarray.Dataset]:
+    """The same network by network. studies: that share these datasets."""
+    tasks = [Task(subject.key(bench.device, seed), partial(_followed, bench, subject, seed)) for seed in subject.seeds]
+    return bench.sweep(tasks, studies=studies)
+
+
+def train_all(bench: Bench, subjects: Iterable[Subject]) -> None:
+    """Trains the networks of several subjects before any is measured, at the same time where that is possible.
+
+    `Subject.trained` then finds them.
+    """
+    bench.trained_fleet([network for subject in subjects for network in subject.networks(bench.device)])
+
+
+def untrained(bench: Bench, subject: Subject, draws: int) -> xarray.Dataset:
+    """Statistics (draw) of random draws of the network before training, with which trained ones are compared.
+
+    Of a fully connected network all of them, Jacobians at fewer images; of a convolutional one those of the line.
+    """
+    own = replace(subject, seeds=tuple(bench.seeds(draws)))
+    determined_by = {"seeds": own.seeds, "data": subject.data.describe(), "images": subject.images}
+    return bench.shared(keyed(f"untrained-{subject.model}", determined_by), lambda: _drawn(bench, own))
+
+
+def _drawn(bench: Bench, subject: Subject) -> xarray.Dataset:
+    images, _ = subject.samples(bench.device)
+    model = subject.network(subject.seeds[0], bench.device).initial().eval()
+    trunk, rows = traced(model, images[:2]), []
+    progress = bench.steps(f"untrained networks of {subject.title}")
+    for done, seed in enumerate(subject.seeds):
+        progress(done, len(subject.seeds))
+        model.load_state_dict(subject.network(seed, bench.device).initial().state_dict())
+        row = _line(trunk, images)
+        if model.spec.flat:
+            few = trunk.at(images[:IMAGES_OF_DRAWS])
+            row |= _jacobians(trunk, few, subject.data.classes) | _wide(trunk, few, subject.data.classes)
+        rows.append({name: value for name, value in row.items() if name != "value"})
+    return xarray.Dataset(
+        {name: ("draw", [row[name] for row in rows]) for name in rows[0]},
+        {"draw": list(subject.seeds)},
+        {"part": "piece", "images": len(images), "images_of_jacobians": IMAGES_OF_DRAWS},
     )
 
 
@@ -138,7 +144,12 @@ def _followed(bench: Bench, subject: Subject, seed: int) -> xarray.Dataset:
             model.load_state_dict(dict(found.snapshots[epoch]))  # the trunk runs with the live weights
             splits = {"train": subject.data.train, "test": subject.data.test}
             accuracies = {f"{name}_accuracy": accuracy(model, split) for name, split in splits.items()}
-            rows.append(_statistics(trunk, images, subject.data.classes) | accuracies)
+            point = trunk.at(images)
+            rows.append(_line(trunk, point) | _jacobians(trunk, point, subject.data.classes) | accuracies)
+    if not is_changed(subject) and not found.diverged:
+        in_the_end = _wide(trunk, images, subject.data.classes)
+        nothing = dict.fromkeys(in_the_end, math.nan)
+        rows = [row | (in_the_end if row is rows[-1] else nothing) for row in rows]
     missing = {name: numpy.full_like(value, math.nan, dtype=float) for name, value in rows[0].items()}
     rows += [missing] * (len(subject.looks) - len(rows))
     dimensions = ("seed", "epoch", "unit", "rank")
@@ -161,24 +172,38 @@ def _followed(bench: Bench, subject: Subject, seed: int) -> xarray.Dataset:
     )
 
 
-def _statistics(trunk: Trunk, images: Tensor, classes: int) -> dict[str, Any]:
-    """Of one network: means over the samples; of several stages the mean of theirs. value: (unit, rank)."""
-    point = trunk.at(images)
-    paths = trajectories(trunk, point, projections=False)
-    jacobians = alignment(trunk, point, k=classes, grids=False, tol=TOLERANCE)
+def _line(trunk: Trunk, images: Tensor | Point) -> dict[str, Any]:
+    """Of the states of one network: means over the images."""
+    paths = trajectories(trunk, images, projections=False)
+    return {name: float(paths[name].mean()) for name in METRICS}
+
+
+def _jacobians(trunk: Trunk, images: Tensor | Point, classes: int) -> dict[str, Any]:
+    """Of one network: means over the images; of several stages the mean of theirs. value: (unit, rank)."""
+    jacobians = alignment(trunk, images, k=classes, grids=False, tol=TOLERANCE)
     means, line = alignment_summary(jacobians), depth_fit(jacobians)
     papers = depth_fit(jacobians, LEFT_OUT_BY_THE_PAPER)
     singular_values = jacobians["value"].mean("sample").transpose("unit", "rank").values
+    last_half = jacobians["u1v1"].isel(unit=slice(jacobians.sizes["unit"] // 2, None))
     return {
-        **{name: float(paths[name].mean()) for name in METRICS},
         **{f"coupling_{kind}": float(means["ujv"].sel(pairs=kind)) for kind in ("all", "adjacent", "last_half")},
         **{f"over_chance_{kind}": float(means["ujv_over_chance"].sel(pairs=kind)) for kind in ("all", "adjacent")},
         "swapped": float(means["vju"].sel(pairs="all")),
+        "swapped_last_half": float(means["vju"].sel(pairs="last_half")),
         "swapped_over_chance": float(means["vju_over_chance"].sel(pairs="all")),
         **{name: float(means[name]) for name in ("u1v1", "energy", "gap", "large")},
+        "u1v1_last_half": float(last_half.mean()),
         "r_squared": line.r_squared,
         "slope": line.slope,
         "log_log_slope": line.log_log_slope,
         "r_squared_papers": papers.r_squared,
         "value": singular_values[:, : max(DRAWN_VALUES, classes + 1)],
     }
+
+
+def _wide(trunk: Trunk, images: Tensor | Point, classes: int) -> dict[str, Any]:
+    """m of more singular vectors than classes, as in the paper's figures."""
+    k = min(WIDE_RANK, *(int(numpy.prod(unit.entry_shape)) for unit in trunk.units))
+    jacobians = alignment(trunk, images, k=k, classes=classes, grids=False, tol=TOLERANCE)
+    over_chance = alignment_summary(jacobians)["ujv_over_chance"]
+    return {f"wide_over_chance_{kind}": float(over_chance.sel(pairs=kind)) for kind in ("all", "adjacent")}

@@ -1,11 +1,13 @@
 """What paper A's studies train: a type of network on a data set, `type1-mnist`, from several seeds.
 
 With -preactivation at the end of a subject, type1-mnist-preactivation, norms and activations stand before the matrices.
+With -w512 behind the data, type1-cifar10-w512, a fully connected network has another width than the settings give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -20,6 +22,9 @@ FULLY_CONNECTED = "type1"
 PREACTIVATION = "-preactivation"
 LOOKS = (0.0, 0.02, 0.06, 0.15, 0.4, 0.7, 1.0)  # shares of the training after which a network is measured
 
+ENDS = (0.0, 1.0)  # before the training and after it
+Looks = Annotated[tuple[float, ...], including(*ENDS), each(from_to(0, 1))]
+
 
 @dataclass(frozen=True)
 class TrainingSettings(Constrained):
@@ -29,7 +34,7 @@ class TrainingSettings(Constrained):
     channels: Annotated[int, at_least(1)] = 16  # of convolutional ones
     blocks: Annotated[int, at_least(1)] = 16
     samples: Annotated[int | None, at_least(1)] = 3000  # of training; all where there are fewer
-    networks: Annotated[int, at_least(1)] = 3  # seeds
+    networks: Annotated[int, at_least(1)] = 8  # seeds
     epochs: int = 250
     batch: int = 128
     rate: float = 0.1
@@ -37,7 +42,8 @@ class TrainingSettings(Constrained):
     clip: float | None = None  # the largest norm of a gradient
     decay_budget: Annotated[float | None, at_least(0)] = None  # takes the place of weight_decay: see `decay_budget_of`
     images: Annotated[int, at_least(1)] = 10  # training samples at which Jacobians are taken
-    looks: Annotated[tuple[float, ...], including(0.0, 1.0), each(from_to(0, 1))] = LOOKS
+    looks: Looks = LOOKS
+    draws: Annotated[int, at_least(1)] = 64  # untrained networks, for controls
 
     def expectations(self) -> Iterator[Expectation]:
         self.training(self.batch)  # raises where a number of the training is wrong
@@ -62,6 +68,7 @@ SMOKE: dict[str, Any] = {  # for tests: two epochs, in which nothing aligns
     "batch": 20,
     "images": 2,
     "looks": (0.0, 0.5, 1.0),
+    "draws": 2,
 }
 
 
@@ -81,17 +88,20 @@ def subject(
     *,
     options: str = "",
     classes: int | None = None,
-    random_labels: bool = False,
-    seeds: int | None = None,
+    label_noise: float = 0.0,
+    seeds: Sequence[int] | None = None,
     least_width: int = 0,
     title: str = "",
 ) -> Subject:
     """text: type and data, type1-mnist, and -preactivation for blocks of that form. options: of the network's name.
 
-    classes: only the first so many, with as many samples in all, so that the training has as many steps. least_width:
-    of a fully connected network, times the number of classes. title: type and data by default.
+    classes: only the first so many, with as many samples in all, so that the training has as many steps. label_noise:
+    the share of the training labels that are drawn at random. seeds: as many judged ones as the settings say by
+    default. least_width: of a fully connected network, times the number of classes. title: type and data by default.
     """
-    kind, _, source = text.removesuffix(PREACTIVATION).partition("-")
+    whole = re.fullmatch(r"(?P<kind>[^-]*)-?(?P<source>.*?)(-w(?P<width>\d+))?", text.removesuffix(PREACTIVATION))
+    kind, source = (whole["kind"], whole["source"]) if whole else ("", "")
+    wanted_width = int(whole["width"]) if whole and whole["width"] else settings.width
     if text.endswith(PREACTIVATION):
         options = PREACTIVATION + options
     if kind not in TYPES or not source:
@@ -103,9 +113,9 @@ def subject(
         data = data.subset(classes=list(range(classes)))
     if settings.samples is not None and settings.samples < len(data.train):
         data = data.subset(samples=settings.samples)
-    if random_labels:
-        data = data.with_random_labels(bench.seed)
-    width = max(settings.width, least_width * data.classes) if kind == FULLY_CONNECTED else settings.channels
+    if label_noise:
+        data = data.with_random_labels(bench.seed, label_noise)
+    width = max(wanted_width, least_width * data.classes) if kind == FULLY_CONNECTED else settings.channels
     model = names.fitting(f"{kind}-mnist-w{width}-b{settings.blocks}", tuple(data.shape), data.classes)
     if not model:
         raise InputError(f"{text}: no network of {kind} takes images of {tuple(data.shape)}")
@@ -115,7 +125,7 @@ def subject(
         model + options,
         data,
         settings.training(len(data.train)),
-        tuple(bench.seeds(settings.networks if seeds is None else seeds)),
+        tuple(bench.seeds(settings.networks) if seeds is None else seeds),
         looks=tuple(sorted({round(look * settings.epochs) for look in settings.looks})),
         images=settings.images,
     )
@@ -125,3 +135,12 @@ def is_changed(of: Subject) -> bool:
     """Whether it has a title of its own, not that of its type and data alone: it differs in one thing from others."""
     kind = of.model.partition("-")[0]
     return of.title != f"{kind} on {of.data.name}"
+
+
+def judged_as(text: str, of: Subject) -> str:
+    """The name of a subject among those of a claim: without the path of its data, and of digits that stand in for other
+    data their own, since they decide nothing about these."""
+    plain = re.sub(r":.*?(?=(-w\d+)?(-preactivation)?$)", "", text)
+    if not of.data.stands_in_for:
+        return plain
+    return plain.replace(of.data.stands_in_for, "digits")

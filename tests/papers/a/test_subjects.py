@@ -16,8 +16,12 @@ from skipscope.models import names
 from skipscope.papers.a.emergence import emergence, portraits, traced
 from skipscope.papers.a.networks.names import NAMES as TYPES
 from skipscope.papers.a.studies.alignment import AlignmentSettings
+from skipscope.papers.a.studies.classes import ClassesSettings
 from skipscope.papers.a.studies.counterfactuals import CounterfactualSettings
-from skipscope.papers.a.subjects import TrainingSettings, subject
+from skipscope.papers.a.studies.labels import LabelsSettings
+from skipscope.papers.a.studies.sizes import SizesSettings
+from skipscope.papers.a.studies.skips import SkipsSettings
+from skipscope.papers.a.subjects import TrainingSettings, judged_as, subject
 from skipscope.papers.kit import Bench
 from skipscope.runs import RunFolder, load_run
 
@@ -42,10 +46,13 @@ def test_a_subject_says_what_it_is(bench: Bench) -> None:
     form = subject(bench, replace(TINY, clip=0.5), "type1-digits-preactivation")
     assert (form.model, form.title) == (of.model + "-preactivation", "type1 with pre-activation on digits, 100 samples")
     assert form.training.clip == 0.5
-    few = subject(bench, TINY, "type1-digits", classes=3, seeds=1, options="-noskips", title="3 classes")
+    few = subject(bench, TINY, "type1-digits", classes=3, seeds=[7], options="-noskips", title="3 classes")
     assert (few.model, few.title, len(few.data.train)) == ("type1-digits-w50-b2-c3-noskips", "3 classes", 100)
+    assert few.seeds == (7,)
+    assert subject(bench, TINY, "type1-digits-w60").model == "type1-digits-w60-b2"
+    assert subject(bench, TINY, "type1-digits-w60-preactivation").model == "type1-digits-w60-b2-preactivation"
     assert len(subject(bench, replace(TINY, samples=None), "type1-digits").data.train) > 1000
-    shuffled = subject(bench, TINY, "type1-digits", random_labels=True)
+    shuffled = subject(bench, TINY, "type1-digits", label_noise=1.0)
     assert not torch.equal(shuffled.data.train.labels, of.data.train.labels)
 
 
@@ -54,7 +61,7 @@ def test_subjects_that_differ_have_datasets_of_their_own(bench: Bench) -> None:
         subject(bench, TINY, "type1-digits"),
         subject(bench, replace(TINY, weight_decay=0.0), "type1-digits"),
         subject(bench, replace(TINY, looks=(0.0, 1.0)), "type1-digits"),
-        subject(bench, TINY, "type1-digits", random_labels=True),
+        subject(bench, TINY, "type1-digits", label_noise=1.0),
         subject(bench, TINY, "type1-digits", options="-drop20"),
     ]
     keys = [of.key("cpu") for of in ways]
@@ -112,7 +119,15 @@ def test_bad_choices_are_named() -> None:
     with pytest.raises(InputError, match="got none"):
         CounterfactualSettings(changes=())
     with pytest.raises(InputError, match="depths: expected each at least 1, got 0"):
-        CounterfactualSettings(depths=(0,))
+        SizesSettings(depths=(0,))
+    with pytest.raises(InputError, match="classes: expected each at least 2, got 1"):
+        ClassesSettings(classes=(1,))
+    with pytest.raises(InputError, match=r"noises: expected 0\.0, 1\.0 among them, got 0\.5"):
+        LabelsSettings(noises=(0.5,))
+    with pytest.raises(InputError, match=r"factors: expected each from 0 to 1, got 2\.0"):
+        SkipsSettings(factors=(2.0,))
+    with pytest.raises(InputError, match=r"looks: expected 0\.0, 1\.0 among them"):
+        SkipsSettings(looks=(1.0,))
 
 
 @pytest.mark.parametrize(("count", "each"), [(10, [1] * 10), (20, [2] * 10), (40, [4] * 10), (500, [10] * 10)])
@@ -136,17 +151,20 @@ def test_a_shell_offers_the_names_of_the_networks() -> None:
         assert names.parse(name)
 
 
-def test_subjects_that_decide_are_among_those_that_are_trained() -> None:
-    with pytest.raises(InputError, match="deciding: expected some of the subjects type2-digits, got type1-mnist"):
-        AlignmentSettings(subjects=("type2-digits",))
-    AlignmentSettings(subjects=("type1-mnist:PATH", "type2-digits"))  # with the path of its data
+def test_a_subject_is_judged_without_the_path_of_its_data(bench: Bench) -> None:
+    of = subject(bench, TINY, "type1-digits")
+    for text in ("type1-mnist", "type1-mnist:a/path", "type1-mnist:/some-where/else"):
+        assert judged_as(text, of) == "type1-mnist"
+    assert judged_as("type1-cifar10:a/b-w512", of) == "type1-cifar10-w512"
+    assert judged_as("type1-cifar10:a/b-preactivation", of) == "type1-cifar10-preactivation"
+    assert judged_as("type1-mnist:b-w60-preactivation", of) == "type1-mnist-w60-preactivation"
+    stand_in = replace(of, data=replace(of.data, stands_in_for="mnist"))
+    assert judged_as("type1-mnist-preactivation", stand_in) == "type1-digits-preactivation"
 
 
-def test_numbers_of_classes_and_of_their_networks(bench: Bench) -> None:
+def test_numbers_of_classes(bench: Bench) -> None:
     with pytest.raises(InputError, match="classes: expected 2 to 10, which digits has, got 20"):
         subject(bench, TINY, "type1-digits", classes=20)
-    with pytest.raises(InputError, match="class_networks: expected at most the 1 networks"):
-        CounterfactualSettings(networks=1, class_networks=2)
 
 
 def test_the_block_that_halves_is_no_unit_of_a_network_without_skips(bench: Bench) -> None:

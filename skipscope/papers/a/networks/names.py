@@ -8,6 +8,7 @@ options   wK             states, or channels, of width K (64)
           pK             a stem of stride K: 1, 2, 4, ... (type2; 2)
           preactivation  norm and activation before matrices and convolutions
           noskips        blocks without their skips
+          skipK          skips of K % of their strength, below 100
           dropK          stochastic depth: a sample goes around a branch in K % of the training steps
           decay          K % at the last block, falling linearly to the first
 
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from skipscope.constraints import Constrained, Expectation, at_least, below
+from skipscope.constraints import Constrained, Expectation, above, at_least, at_most, below
 from skipscope.errors import InputError
 from skipscope.models.names import INPUTS, LARGEST, options_given_once, refuse, short, whole
 
@@ -37,7 +38,8 @@ WORDS: dict[str, dict[str, Any]] = {
     "noskips": {"skips": False},
     "decay": {"decay": True},
 }
-NUMBERS = {"w": "width", "b": "blocks", "c": "classes", "p": "patch", "drop": "stochastic_depth"}
+NUMBERS = {"w": "width", "b": "blocks", "c": "classes", "p": "patch", "drop": "stochastic_depth", "skip": "skip_factor"}
+PERCENT = ("drop", "skip")
 MOST_PERCENT = 99
 NAMES = tuple(f"type{kind}" for kind in TYPES)
 GRAMMAR = "TYPE - INPUT [- OPTION ...], for example type1-mnist-w64-b16 or type2-cifar-w16-preactivation"
@@ -60,6 +62,7 @@ class AlignmentSpec(Constrained):
     patch: int = 2  # p, of type 2
     preactivation: bool = False
     skips: bool = True
+    skip_factor: Annotated[float, above(0), at_most(1)] = 1.0  # of the identity around a block
     # The probability with which a sample goes around a branch in training.
     stochastic_depth: Annotated[float, at_least(0), below(1)] = 0.0
     decay: bool = False  # it is that of the last block, and falls linearly to the first
@@ -80,6 +83,10 @@ class AlignmentSpec(Constrained):
         yield (
             self.skips or not self.stochastic_depth,
             "stochastic_depth: expected skips; without a skip nothing is left of a block",
+        )
+        yield (
+            self.skip_factor == 1 or (self.skips and self.flat),
+            "skip_factor: expected skips, of a fully connected network (type 1)",
         )
         yield (
             bool(self.stochastic_depth) or not self.decay,
@@ -164,8 +171,8 @@ def _option(name: str, kind: str, option: str) -> dict[str, Any]:
     if number is None or number[1] not in NUMBERS:
         known = [*WORDS, *(f"{letters}K" for letters in NUMBERS)]
         refuse(name, f"no option '{short(option)}'", "options", option, known, GRAMMAR)
-    key, most = NUMBERS[number[1]], MOST_PERCENT if number[1] == "drop" else LARGEST
+    key, most = NUMBERS[number[1]], MOST_PERCENT if number[1] in PERCENT else LARGEST
     value = whole(name, f"'{short(option)}'", number[2], most)
     if key == "patch" and kind != "type2":
         raise InputError(f"skipscope:{name}: {kind} has a stem of its own, so '{option}' has no meaning; use type2")
-    return {key: value / 100 if number[1] == "drop" else value}
+    return {key: value / 100 if number[1] in PERCENT else value}

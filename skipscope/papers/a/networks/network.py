@@ -117,5 +117,6 @@ def _plan(spec: AlignmentSpec, number: int) -> BlockPlan:
         shortcut="projection" if spec.skips else None,
         survival=1 - spec.stochastic_depth * share,
         per_sample=True,
+        skip_factor=spec.skip_factor,
         flat=spec.flat,
     )
