@@ -105,7 +105,7 @@ class ResNetSpec(BlockSpec):
         )
         yield (
             self.initial != "looks_linear",
-            "initial='looks_linear' expected a fully connected network, ConnectedNet; convolutions have no such weights",
+            "initial='looks_linear' expected a fully connected network; convolutions have no such weights",
         )
         any_length = self.block == "basic" and self.preactivation and self.cardinality == 1
         yield (

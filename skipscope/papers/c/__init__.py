@@ -7,9 +7,9 @@ studies/               one module per study, listed below: settings, what is run
 theory/                its theorems as code: products of commuting and random weights, least squares, ranks of gradients
 measures.py            what it alone measures: the sensitivity of proposition 3
 subjects.py            what is trained: a data set, a depth and a form, and the twins of each
-twins.py               the twins at every learning rate of a grid, each judged at its best one
+twins.py               the twins, at rates that are chosen on a calibration seed, and measured at equal ones
 layer_conditions.py    condition numbers of weights and hidden states, layer by layer
-measurements/          what the study of the theorems measures, one module per group of theorems
+measurements/          what the studies of the theory measure, one module per group of theorems
 views/, figures/       what a report shows of its datasets
 
 Its networks are the core's: ResNets, their plain twins, ResNeXts and DiracNets (`skipscope.models`).
@@ -27,8 +27,8 @@ PAPER = Paper(
     title="Oyedotun, Al Ismaeil, Aouada: Training very deep neural networks: Rethinking the role of skip connections",
     package=__name__,
     studies={
-        "theorems": "Products of many weights: theorems 1 to 3, propositions 1 and 3",  # C9 to C13, C16
-        # C1, C2, C14
+        "theorems": "Products of many weights: theorems 1 to 3, propositions 1 and 3",  # C9 to C13
+        # C1, C2
         "accuracy": "Accuracies of very deep networks with skips and without (tables 1 to 4, figures 2 and 3)",
         # C8, C15
         "histograms": "Activations, weights and gradients at both ends, and ranks of gradients (figures 4 to 6)",
@@ -37,6 +37,8 @@ PAPER = Paper(
         "linear": "Condition numbers in networks with linear units (figures 12 and 13)",  # C7
         "deeper": "Networks of 200 layers (figures 10 and 11)",  # more numbers for C1 to C6
         "dirac": "DiracNets: an identity in the weights in place of skips",  # C17
+        "orthogonal": "PlainNets with equal singular values (section 6.5)",  # C16
+        "generalisation": "Conditioning and generalisation of 40 networks",  # C14
     },
     views=on_first_use(f"{__name__}.views", "VIEWS"),
     figures=on_first_use(f"{__name__}.figures", "FIGURES"),

@@ -17,20 +17,24 @@ from typing import Any
 import numpy
 import torch
 import xarray
-from torch import Tensor
+from torch import Tensor, nn
 
 from skipscope.measure import conditioning
-from skipscope.measure.layers import OUTPUT
+from skipscope.measure.layers import OUTPUT, State, run, undisturbed_run
 from skipscope.models.network import BlockNetwork
+from skipscope.module_hooks import Call
 from skipscope.papers.c.subjects import MEASURED_EPOCH, PLAIN, RESIDUAL, TwinSettings, TwinSubject, subjects
-from skipscope.papers.c.twins import Reached, measured_twins, twins
+from skipscope.papers.c.twins import Reached, measured_twins, twins, with_fit
 from skipscope.papers.kit import Bench
+from skipscope.spectrum.condition import Reduction
+from skipscope.trace.inputs import Inputs
 
-REDUCTION = "max"  # of a tensor's condition numbers, over its modes
+REDUCTION: Reduction = "max"  # of a tensor's condition numbers, over its modes
 
 
 def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
-    """Of weights and of the states that layers pass on, (network, seed, layer).
+    """Of weights and of the states that layers pass on, (network, seed, layer); alive_...: of states without the units
+    or channels that are zero for all images.
 
     weight_infinity, hidden_infinity: from where on a condition number is numerically infinite. between: whether the
     state is one between blocks. measured_epoch, (network, seed): 0 for a network that diverged before the first look.
@@ -56,10 +60,11 @@ def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
         bench.note(
             f"{of.title}: {len(images)} images are no more than some states have units, which limits their ranks"
         )
-    return xarray.Dataset(
+    among = twins(bench, of)
+    data = xarray.Dataset(
         {
             **{name: (("network", "seed", "layer"), values) for name, values in found.items()},
-            MEASURED_EPOCH: (("network", "seed"), twins(bench, of)["reached_epoch"].values),
+            MEASURED_EPOCH: (("network", "seed"), among["reached_epoch"].values),
         },
         {"network": list(of.models), "seed": list(of.seeds), "layer": range(found["between"].shape[-1])},
         {
@@ -70,6 +75,7 @@ def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
             "samples": len(images),
         },
     )
+    return with_fit(data, among)
 
 
 def conditions(
@@ -81,6 +87,7 @@ def conditions(
     weights = found.sel(weight=[f"{layer}.weight" for layer in layers])
     states = found.sel(layer=[*layers[1:], OUTPUT])
     blocks = [_block(layer, model) for layer in layers]
+    alive = _without_dead_units(model, images.double(), states, batch_statistics)
     return {
         "weight_condition": weights["weight_condition"].values,
         "weight_status": weights["weight_status"].values,
@@ -90,9 +97,39 @@ def conditions(
         "hidden_infinity": numpy.array([_infinity([max(_shape(text)), 1]) for text in states["layer_shape"].values]),
         "hidden_rank": states["state_rank"].values,
         "hidden_full_rank": states["state_full_rank"].values,
+        "alive_condition": numpy.array([value for value, _ in alive]),
+        "alive_status": numpy.array([status for _, status in alive], dtype=object),
         "dead_units": states["state_zero_units"].values,
         "between": numpy.array([one != other for one, other in zip(blocks, [*blocks[1:], blocks[-1]], strict=True)]),
     }
+
+
+def _without_dead_units(
+    model: nn.Module, images: Tensor, states: xarray.Dataset, batch_statistics: bool
+) -> list[tuple[float, str]]:
+    """Condition numbers and statuses of the states that were measured, without the units or channels that are zero for
+    all images."""
+    names = [str(name) for name in states["layer"].values]
+    as_measured = zip(states["state_condition"].values, states["state_status"].values, strict=True)
+    found = dict(zip(names, as_measured, strict=True))
+    with_dead = {name for name, dead in zip(names, states["state_zero_units"].values, strict=True) if dead}
+
+    def measure(name: str, state: Tensor) -> None:
+        alive = (state.transpose(0, 1).flatten(1) != 0).any(1)
+        if bool(alive.any()):  # else it stays infinite
+            condition = State.of(state[:, alive], axis=0, channel=1).condition.reduced(REDUCTION, 1)
+            found[name] = condition.value, condition.status
+
+    def entered(call: Call, state: Tensor | None) -> None:
+        if call.name in with_dead and state is not None:
+            measure(call.name, state)
+
+    if with_dead:
+        with undisturbed_run(model, batch_statistics=batch_statistics):
+            output = run(model, Inputs.of(model, images), entered)
+        if OUTPUT in with_dead:
+            measure(OUTPUT, output)
+    return [found[name] for name in names]
 
 
 def _block(layer: str, model: BlockNetwork) -> str:
@@ -110,9 +147,12 @@ def _infinity(shape: Sequence[int]) -> float:
 
 
 def logarithms(dataset: xarray.Dataset, what: str) -> xarray.DataArray:
-    """log10 of condition numbers of "weight" or "hidden"; infinite ones count as numerical infinity."""
+    """log10 of condition numbers of "weight", of "hidden" states, or of those without dead units, "alive".
+
+    Infinite ones count as numerical infinity.
+    """
     value = dataset[f"{what}_condition"]
-    finite = value.where(~numpy.isinf(value), dataset[f"{what}_infinity"])
+    finite = value.where(~numpy.isinf(value), dataset["hidden_infinity" if what == "alive" else f"{what}_infinity"])
     return xarray.DataArray(numpy.log10(finite.values), finite.coords, finite.dims)
 
 

@@ -2,6 +2,9 @@
 
 `mnist-60-connected` and `cifar100-110` are subjects. Of each there are twins: the same network without skips
 (PlainNet), with them (ResNet), and with several paths per branch (ResNeXt).
+
+Rates are chosen on one calibration seed, among all rates with and without a warm-up (`twins.py`); the networks that
+claims are judged on are trained at those that go on.
 """
 
 from __future__ import annotations
@@ -21,15 +24,18 @@ from skipscope.constraints import Constrained, Expectation, at_least, each, not_
 from skipscope.data import Dataset, Split
 from skipscope.errors import InputError
 from skipscope.models import names
-from skipscope.papers.kit import SEEDS, Bench, Quantity, Subject
+from skipscope.papers.kit import Bench, Measured, Quantity, Subject
 from skipscope.runs.sweep import keyed
 from skipscope.training import Settings
 
 PLAIN, RESIDUAL, PATHS = "PlainNet", "ResNet", "ResNeXt"
 FAMILIES = {PLAIN: "plainnet", RESIDUAL: "resnet", PATHS: "resnext"}  # title: family, and options after a hyphen
 DIRAC, ADDITIVE = "DiracNet", "DiracNet, additive"
+# In bottlenecks four paths have ResNet's number of parameters; in basic blocks such paths would be a ResNet's block.
+FOUR_PATHS, TWO_PATHS = "ResNeXt of 4 paths", "ResNeXt of 2 paths"
+WITH_PATHS = {PATHS: "resnext", FOUR_PATHS: "resnext-c4", TWO_PATHS: "resnext-c2"}
 DIRACS = {DIRAC: "diracnet", ADDITIVE: "diracnet-additive", RESIDUAL: "resnet"}
-KNOWN = FAMILIES | DIRACS
+KNOWN = FAMILIES | WITH_PATHS | DIRACS
 SUBJECT = r"([a-z][a-z0-9]*(?:-mnist)?)-(\d+)((?:-[a-z]+\d*)*)(?::(.+))?"
 IN_WORDS = {"connected": "fully connected", "linear": "linear units", "nonorm": "no norms"}  # options
 SMOKE: dict[str, Any] = {  # for tests: one epoch, in which nothing is learnt
@@ -40,26 +46,27 @@ SMOKE: dict[str, Any] = {  # for tests: one epoch, in which nothing is learnt
     "least_steps": 1,
     "batch": 50,
     "rates": (0.1,),
+    "warmups": (0,),
     "looks": (1,),
     "images": 50,
 }
-QUICK: dict[str, Any] = {"subjects": ("mnist-60-connected", "digits-20-n4"), "deciding": ("mnist-60-connected",)}
-LARGE: dict[str, Any] = {  # PlainNet has one rate more, which makes its failure no weaker
+QUICK: dict[str, Any] = {"titles": (PLAIN, RESIDUAL), "calibration_epochs": 5}
+LARGE: dict[str, Any] = {
     "samples": None,
     "test_samples": None,
-    "epochs": 20,
+    "networks": 5,
+    "epochs": 60,
     "schedule": "cosine",
-    "residual_rates": (0.1, 0.01),  # ResNets of 200 layers did not leave chance at 0.1
     "precision": "bfloat16",
-    "looks": (1, 3, 10),
+    "looks": (1, 3, 10, 30),
 }
-FULL: dict[str, Any] = {"subjects": ("cifar10-110", "cifar100-110", "mnist-110"), **LARGE}
+FULL: dict[str, Any] = {"subjects": ("cifar10-110", "mnist-110", "cifar100-110"), **LARGE}
 LONG: dict[str, Any] = {  # as far as the paper says: rates from 0.0001 to 0.1, at most 200 epochs
     "samples": None,
     "test_samples": None,
     "epochs": 200,
     "schedule": "cosine",
-    "rates": (0.1, 0.01, 0.001, 0.0001),
+    "networks": 5,
     "looks": (1, 10, 50, 100),
 }
 AS_IN_PAPER: dict[str, Any] = {"subjects": ("mnist-110", "cifar10-110", "cifar100-110", "imagenet-101"), **LONG}
@@ -77,23 +84,38 @@ def _parts(text: str) -> tuple[str, int, str, str]:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What is chosen on a calibration seed."""
+
+    rate: float
+    warmup: int = 0  # epochs
+
+    def __str__(self) -> str:
+        return f"{self.rate:g}, {self.warmup} of warm-up" if self.warmup else f"{self.rate:g}"
+
+
+@dataclass(frozen=True)
 class TwinSettings(Constrained):
     """What the studies of trained networks have in common."""
 
-    OLD_NAMES: ClassVar[Mapping[str, str]] = {"besides": "other_networks"}
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"besides": "other_networks", "deciding": "most_networks_of"}
 
     subjects: Annotated[tuple[str, ...], not_empty] = ("mnist-60-connected",)
-    deciding: tuple[str, ...] = ()  # subjects that decide claims, the others are reported; all where none are named
+    most_networks_of: tuple[str, ...] = ()  # subjects of which there are `networks`; all where none are named
     titles: Annotated[tuple[str, ...], some_of(*KNOWN)] = (PLAIN, RESIDUAL, PATHS)
     samples: Annotated[int | None, at_least(1)] = 3000  # of training; all where there are fewer
     test_samples: Annotated[int | None, at_least(1)] = 2000  # likewise
-    networks: Annotated[int, at_least(1)] = 3  # seeds of subjects that decide
-    other_networks: Annotated[int, at_least(1)] = 1  # seeds of the others
+    networks: Annotated[int, at_least(1)] = 8  # seeds
+    other_networks: Annotated[int, at_least(1)] = 1  # seeds of the other subjects
     epochs: int = 12
     least_steps: Annotated[int, at_least(1)] = 250  # smaller sets have more epochs
     batch: Annotated[int, at_least(1)] = 128
-    rates: Annotated[tuple[float, ...], not_empty] = (0.1, 0.01, 0.001)
-    residual_rates: tuple[float, ...] = ()  # of networks with skips; where none are given, the same as of the others
+    rates: Annotated[tuple[float, ...], not_empty] = (0.1, 0.01, 0.001, 0.0001)
+    # Epochs in which the rate rises; all rates are tried with each.
+    warmups: Annotated[tuple[int, ...], not_empty, each(at_least(0))] = (0, 2)
+    calibration_epochs: Annotated[int, at_least(1)] = 10  # of the one calibration seed
+    go_on: Annotated[int, at_least(1)] = 2  # of rates and warm-ups, that the networks are trained at
+    equal_rates: bool = True  # twins are measured at one rate, the best for ResNet; False: each at the best for it
     schedule: str = "constant"  # of rates
     weight_decay: float = 1e-4
     augmentation: str = "crop-flip"  # of colour images; grey ones are taken as they are
@@ -105,19 +127,26 @@ class TwinSettings(Constrained):
     def expectations(self) -> Iterator[Expectation]:
         for text in self.subjects:
             _parts(text)  # says what is wrong with it
-        for rate in (*self.rates, *self.residual_rates):
-            self.training(rate, self.batch)  # says what is wrong with the numbers of the training
+        for recipe in self.recipes:
+            self.training(recipe, self.batch)  # says what is wrong with the numbers of the training
         known = ", ".join(self.subjects)
-        for text in self.deciding:
-            yield text in self.subjects, f"deciding: expected some of the subjects {known}, got {text}"
+        for text in self.most_networks_of:
+            yield text in self.subjects, f"most_networks_of: expected some of the subjects {known}, got {text}"
 
-    def training(self, rate: float, samples: int, colours: bool = True) -> Settings:
-        """Of a training with so many samples."""
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """Among which the calibration chooses."""
+        return tuple(Recipe(rate, warmup) for rate in self.rates for warmup in self.warmups)
+
+    def training(self, recipe: Recipe, samples: int, colours: bool = True, epochs: int | None = None) -> Settings:
+        """Of a training with so many samples. epochs: other than those of the settings."""
         steps = max(1, samples // self.batch)
+        epochs = self.epochs if epochs is None else epochs
         return Settings(
-            epochs=max(self.epochs, math.ceil(self.least_steps / steps)) if self.epochs > 0 else self.epochs,
+            epochs=max(epochs, math.ceil(self.least_steps / steps)) if epochs > 0 else epochs,
             batch=self.batch,
-            rate=rate,
+            rate=recipe.rate,
+            warmup=recipe.warmup,
             schedule=self.schedule,
             weight_decay=self.weight_decay,
             augmentation=self.augmentation if colours else "none",
@@ -126,7 +155,7 @@ class TwinSettings(Constrained):
 
     def seeds(self, text: str) -> int:
         """Of a subject."""
-        return self.networks if text in (self.deciding or self.subjects) else self.other_networks
+        return self.networks if text in (self.most_networks_of or self.subjects) else self.other_networks
 
 
 TWIN_PRESETS = {
@@ -135,6 +164,13 @@ TWIN_PRESETS = {
     "full": TwinSettings(**FULL),
     "paper": TwinSettings(**AS_IN_PAPER),
 }
+# Networks that claims take, by subject; the first one decides, unless a part names another.
+DEEP = {"cifar10-110": 5, "mnist-110": 5, "cifar100-110": 5, "mnist-200": 2, "mnist-60-connected": 8}
+SMALL = "mnist-60-connected"
+COST_OF_DEEP = (
+    "skipscope study run C.accuracy,C.weights,C.hidden --preset full --device cuda --set subjects=cifar10-110 "
+    "(about 45 minutes of one H200; every 10 minutes can be a command: --resume goes on)"
+)
 COST_AFTER_ACCURACY = {  # of studies that measure the networks of C.accuracy
     "smoke": "seconds",
     "quick": "seconds after C.accuracy, whose networks it takes; 5 minutes on one core without",
@@ -145,7 +181,7 @@ COST_AFTER_ACCURACY = {  # of studies that measure the networks of C.accuracy
 
 @dataclass(frozen=True)
 class TwinSubject:
-    """The same network in several forms, the twins, each trained at every learning rate of a grid."""
+    """The same network in several forms, the twins, trained alike."""
 
     text: str  # mnist-60-connected
     data: Dataset
@@ -153,6 +189,12 @@ class TwinSubject:
     settings: TwinSettings
     seeds: tuple[int, ...]
     shown: bool = True  # in the report
+
+    @property
+    def name(self) -> str:
+        """By which claims know it: without a path, and with the data that it is trained on in fact."""
+        source, depth, options, _ = _parts(self.text)
+        return f"{self.data.name if self.data.stands_in_for else source}-{depth}{options}".replace(" ", "-")
 
     @property
     def depth(self) -> int:
@@ -181,38 +223,45 @@ class TwinSubject:
 
     @property
     def epochs(self) -> int:
-        return self.training(self.settings.rates[0]).epochs
+        return self.training(self.settings.recipes[0]).epochs
 
     @property
     def looks(self) -> tuple[int, ...]:
         """Epochs whose weights are kept, beside the first and the last ones."""
         return tuple(look for look in self.settings.looks if look < self.epochs)
 
-    def training(self, rate: float) -> Settings:
-        return self.settings.training(rate, len(self.data.train), colours=self.data.shape[0] == 3)
+    @property
+    def calibrated(self) -> tuple[str, ...]:
+        """Titles of the networks by which rates are chosen."""
+        both = tuple(title for title in (PLAIN, RESIDUAL) if title in self.models)
+        return both if self.settings.equal_rates and both else tuple(self.models)
 
-    def rates(self, title: str) -> tuple[float, ...]:
-        """That a network is trained at."""
-        residual = KNOWN[title].startswith("res")
-        return self.settings.residual_rates if residual and self.settings.residual_rates else self.settings.rates
+    def training(self, recipe: Recipe, epochs: int | None = None) -> Settings:
+        return self.settings.training(recipe, len(self.data.train), self.data.shape[0] == 3, epochs)
 
-    def twin(self, title: str, rate: float) -> Subject:
-        """One of the twins at one learning rate."""
-        training = self.training(rate)
+    def twin(self, title: str, recipe: Recipe) -> Subject:
+        """One of the twins, trained in one way."""
+        training = self.training(recipe)
         return Subject(title, self.models[title], self.data, training, self.seeds, self.looks, self.settings.images)
+
+    def calibration(self, title: str, recipe: Recipe) -> Subject:
+        """The same for fewer epochs, by which recipes are compared."""
+        training = self.training(recipe, self.settings.calibration_epochs)
+        return Subject(title, self.models[title], self.data, training, ())
 
     def key(self, device: str) -> str:
         """Of its datasets: what it is, and a part of the hash of all that determines them."""
         determined = {
             "models": dict(self.models),
             "data": self.data.describe(),
-            "settings": {title: [asdict(self.training(rate)) for rate in self.rates(title)] for title in self.models},
+            "settings": [asdict(self.training(recipe)) for recipe in self.settings.recipes],
+            "calibration": [self.calibrated, self.settings.calibration_epochs, self.settings.go_on],
             "looks": self.looks,
             "images": self.settings.images,
             "seeds": self.seeds,
             "device": torch.device(device).type,
         }
-        return keyed(without_path(self.text), determined)
+        return keyed(self.name, determined)
 
     def samples(self, device: str, most: int | None = None) -> tuple[Tensor, Tensor]:
         """Training images that networks are measured at, with their labels; all twins have the same.
@@ -220,7 +269,7 @@ class TwinSubject:
         most: fewer than the settings say, where that number is smaller.
         """
         count = max(min(self.settings.images, most or self.settings.images), self.data.classes)
-        return self.twin(next(iter(self.models)), self.settings.rates[0]).samples(device, count)
+        return self.twin(next(iter(self.models)), self.settings.recipes[0]).samples(device, count)
 
 
 def subject(
@@ -243,9 +292,9 @@ def _fewer(wanted: int | None, split: Split) -> int | None:
 
 
 def subjects(bench: Bench, settings: TwinSettings, *compared: str) -> dict[str, TwinSubject]:
-    """compared: titles that the study cannot do without."""
+    """By their names. compared: titles that the study cannot do without."""
     expect_titles(settings.titles, *compared)
-    return {text: subject(bench, settings, text) for text in settings.subjects}
+    return {of.name: of for of in (subject(bench, settings, text) for text in settings.subjects)}
 
 
 def expect_titles(titles: Sequence[str], *compared: str) -> None:
@@ -265,31 +314,29 @@ def _named(title: str, depth: int, options: str, data: Dataset, text: str) -> st
 
 # -- evidence
 
-NETWORKS = Quantity("networks")  # that the evidence comes from, in words
 MEASURED_EPOCH = "measured_epoch"  # of networks, in datasets of what was measured of them
+FITTED, FITTED_OF_MANY = 0.95, 0.7  # train accuracies that ResNets have to reach: in general, with 100 classes
+MANY = 100  # classes
 
-Reader = Callable[[xarray.Dataset], numpy.ndarray]  # gives a quantity of a dataset: one value per seed
+Reader = Callable[[xarray.Dataset], numpy.ndarray]  # gives a quantity of a dataset: one value per network
 
 
 def gathered(
-    found: Mapping[str, xarray.Dataset], deciding: Sequence[str], readers: Mapping[Quantity, Reader]
-) -> dict[Quantity, Any]:
-    """Quantities of the deciding subjects one after another, and of each other subject on its own.
-
-    A seed of which a network was measured before its training, as it diverged before the first look, has none.
-    """
-    judged = {text: dataset for text, dataset in found.items() if text in (deciding or found)}
-    values: dict[Quantity, Any] = {
-        SEEDS: min(dataset.sizes["seed"] for dataset in judged.values()),
-        NETWORKS: ", ".join(f"{without_path(text)} ({dataset.attrs['data']})" for text, dataset in judged.items()),
-    }
-    for quantity, reader in readers.items():
-        values[quantity] = [value for dataset in judged.values() for value in _of_trained(reader, dataset)]
-    for text, dataset in found.items():
-        if text not in judged:
-            alone = without_path(text)
-            values |= {quantity.of(alone): _of_trained(reader, dataset) for quantity, reader in readers.items()}
-    return values
+    found: Mapping[str, xarray.Dataset],
+    readers: Mapping[Quantity, Reader],
+    unmet: Callable[[xarray.Dataset], str] | None = None,
+) -> list[Measured]:
+    """Quantities of each subject, one value per network; a network that was measured before its training, as it
+    diverged before the first look, has none. unmet: says which precondition a subject fails, if any."""
+    return [
+        Measured(
+            {quantity: _of_trained(reader, dataset) for quantity, reader in readers.items()},
+            name,
+            tuple(int(seed) for seed in dataset["seed"].values),
+            unmet=unmet(dataset) if unmet else "",
+        )
+        for name, dataset in found.items()
+    ]
 
 
 def _of_trained(reader: Reader, dataset: xarray.Dataset) -> list[float]:
@@ -297,6 +344,19 @@ def _of_trained(reader: Reader, dataset: xarray.Dataset) -> list[float]:
     if MEASURED_EPOCH in dataset:
         values = numpy.where((dataset[MEASURED_EPOCH] > 0).all("network"), values, numpy.nan)
     return values.tolist()
+
+
+def fit_asked(dataset: xarray.Dataset) -> float:
+    """The train accuracy that a ResNet has to reach."""
+    return FITTED_OF_MANY if float(dataset.attrs["chance"]) <= 1 / MANY else FITTED
+
+
+def unfitted(dataset: xarray.Dataset) -> str:
+    """What is wrong where a ResNet is not trained: then its PlainNet shows nothing."""
+    reached = dataset["reached_train_accuracy"].sel(network=RESIDUAL).values
+    if (reached >= fit_asked(dataset)).all():
+        return ""
+    return f"ResNets reach a train accuracy of {numpy.min(reached):.3g} at least, and {fit_asked(dataset):g} is asked"
 
 
 def without_path(text: str) -> str:

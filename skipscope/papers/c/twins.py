@@ -1,14 +1,16 @@
-"""The twins of a subject, trained at every learning rate of a grid, and each as it is at its best rate.
+"""The twins of a subject: their rates are chosen on a calibration seed, then they are trained and measured.
 
-The rate with the highest train accuracy counts for its seed, so that no network fails for its rate. A network that
-diverges at every rate is measured as it was when it was last looked at, which may be before the training; the run says
-so.
+PlainNet and ResNet are trained for a few epochs at every rate, with and without a warm-up, on one seed that no claim is
+judged on. What goes on is the best for ResNet and the best for PlainNet, by train accuracy, and where this is the same,
+PlainNet's next best. At both of them all twins are trained. They are measured at equal rates, at the one that is the
+best for ResNet, because PlainNet's accuracies are all close to chance. A network that diverges is measured as it was
+when it was last looked at, which may be before the training; the run says so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -18,7 +20,7 @@ import numpy
 import xarray
 
 from skipscope.models.network import BlockNetwork
-from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, TwinSubject, without_path
+from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, Recipe, TwinSubject
 from skipscope.papers.kit import Bench
 from skipscope.training import accuracy
 from skipscope.training.networks import Trained
@@ -33,41 +35,103 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {  # accuracies in training a
 }
 
 
-def twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
-    """Accuracies (network, seed, rate), NaN for networks that diverged, and all of training at the best rate.
+@dataclass(frozen=True)
+class Chosen:
+    """By the calibration."""
 
-    reached_...: of the network that is measured: after `reached_epoch`, the last one unless all rates diverged.
+    go_on: tuple[Recipe, ...]  # that all twins are trained at
+    measured: Mapping[str, Recipe]  # title: at which a network is measured
+
+
+def calibration(bench: Bench, of: TwinSubject) -> xarray.Dataset:
+    """Train accuracies on a calibration seed (network, recipe); NaN for those that diverged."""
+    return bench.shared(f"calibration-{of.key(bench.device)}", partial(_calibrated, bench, of), studies=[of.study])
+
+
+def _calibrated(bench: Bench, of: TwinSubject) -> xarray.Dataset:
+    (seed,), recipes = bench.calibration_seeds(1), of.settings.recipes
+    values = numpy.full((len(of.calibrated), len(recipes)), numpy.nan)
+    for (row, title), (column, recipe) in product(enumerate(of.calibrated), enumerate(recipes)):
+        network = of.calibration(title, recipe).trained(bench, seed)
+        if not network.diverged:
+            values[row, column] = accuracy(network.model, of.data.train)
+    return xarray.Dataset(
+        {"train_accuracy": (("network", "recipe"), values)},
+        {
+            "network": list(of.calibrated),
+            "rate": ("recipe", [recipe.rate for recipe in recipes]),
+            "warmup": ("recipe", [recipe.warmup for recipe in recipes]),
+        },
+        {"part": "piece", "title": of.title, "seed": seed, "epochs": of.settings.calibration_epochs},
+    )
+
+
+def chosen(bench: Bench, of: TwinSubject) -> Chosen:
+    """The recipes of a subject; a single one needs no calibration."""
+    recipes = of.settings.recipes
+    if len(recipes) == 1:
+        return Chosen(recipes, dict.fromkeys(of.models, recipes[0]))
+    accuracies = calibration(bench, of)["train_accuracy"]
+    ranked = {title: best_first(recipes, accuracies.sel(network=title).values) for title in of.calibrated}
+    return choice(ranked, tuple(of.models), of.settings.go_on, equal=of.settings.equal_rates)
+
+
+def best_first(recipes: Sequence[Recipe], accuracies: Sequence[float]) -> list[Recipe]:
+    """Those that diverged last; of equal ones the earlier first."""
+    found = dict(zip(recipes, numpy.nan_to_num(accuracies, nan=-1.0), strict=True))
+    return sorted(recipes, key=lambda recipe: -found[recipe])
+
+
+def choice(ranked: Mapping[str, Sequence[Recipe]], titles: Sequence[str], go_on: int, *, equal: bool) -> Chosen:
+    """ranked: of the networks that were calibrated, the best recipe first."""
+    if not equal:
+        own = {title: ranked[title][0] for title in titles}
+        return Chosen(tuple(dict.fromkeys(own.values())), own)
+    first, last = next(iter(ranked.values())), ranked.get(RESIDUAL, next(iter(ranked.values())))
+    going = tuple(dict.fromkeys([last[0], *first]))[:go_on]
+    return Chosen(going, dict.fromkeys(titles, last[0]))
+
+
+def twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
+    """Accuracies (network, seed, rate), NaN for networks that diverged, and all of training at the measured rate.
+
+    reached_...: of the network that is measured, at `best_rate` and `best_warmup`: after `reached_epoch`, the last one
+    unless it diverged.
     """
     return bench.shared(f"twins-{of.key(bench.device)}", partial(_trained_twins, bench, of), studies=[of.study])
 
 
 def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
-    rates = sorted({rate for title in of.models for rate in of.rates(title)}, reverse=True)
+    recipes = chosen(bench, of)
     shape = (len(of.models), len(of.seeds))
     along = {name: numpy.full((*shape, of.epochs), numpy.nan) for name in ("loss", "train_accuracy", "test_accuracy")}
-    by_rate = {name: numpy.full((*shape, len(rates)), numpy.nan) for name in ("train_accuracy", "test_accuracy")}
-    by_rate["status"] = numpy.full((*shape, len(rates)), NOT_TRAINED, dtype=object)
-    names = ("best_rate", "reached_epoch", "reached_train_accuracy", "reached_test_accuracy")
+    each = (*shape, len(recipes.go_on))
+    by_rate = {name: numpy.full(each, numpy.nan) for name in ("train_accuracy", "test_accuracy")}
+    by_rate["status"] = numpy.full(each, NOT_TRAINED, dtype=object)
+    names = ("best_rate", "best_warmup", "reached_epoch", "reached_train_accuracy", "reached_test_accuracy")
     reached = {name: numpy.zeros(shape, int if name == "reached_epoch" else float) for name in names}
     for row, title in enumerate(of.models):
+        measured = recipes.measured[title]
         for column, seed in enumerate(of.seeds):
             here = row, column
-            found = {rate: of.twin(title, rate).trained(bench, seed) for rate in of.rates(title)}
-            for rate, network in found.items():
-                place = (*here, rates.index(rate))
+            trained_at = recipes.go_on if of.settings.equal_rates else (measured,)
+            found = {recipe: of.twin(title, recipe).trained(bench, seed) for recipe in trained_at}
+            for recipe, network in found.items():
+                place = (*here, recipes.go_on.index(recipe))
                 by_rate["status"][place] = network.history.status
                 if not network.diverged:
                     by_rate["train_accuracy"][place] = accuracy(network.model, of.data.train)
                     by_rate["test_accuracy"][place] = network.test_accuracy
-            best, epoch = _best(found, dict(zip(rates, by_rate["train_accuracy"][here], strict=True)), of.epochs)
-            reached["best_rate"][here], reached["reached_epoch"][here] = best, epoch
-            model = Reached(of, title, seed, best, epoch, found[best], bench.device).at(epoch)
+            epoch = last_epoch(found[measured], of.epochs)
+            reached["best_rate"][here], reached["best_warmup"][here] = measured.rate, measured.warmup
+            reached["reached_epoch"][here] = epoch
+            model = Reached(of, title, seed, measured, epoch, found[measured], bench.device).at(epoch)
             reached["reached_train_accuracy"][here] = accuracy(model, of.data.train)
             reached["reached_test_accuracy"][here] = accuracy(model, of.data.test)
-            history = found[best].history.to_dataset()
+            history = found[measured].history.to_dataset()
             for name, values in along.items():
                 values[here][: history.sizes["epoch"]] = history[name].values
-    papers = PAPER.get(without_path(of.text), {})
+    papers = PAPER.get(of.name, {})
     return xarray.Dataset(
         {
             **{name: (("network", "seed", "rate"), values) for name, values in by_rate.items()},
@@ -76,7 +140,13 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
             "train_accuracy_along": (("network", "seed", "epoch"), along["train_accuracy"]),
             "test_accuracy_along": (("network", "seed", "epoch"), along["test_accuracy"]),
         },
-        {"network": list(of.models), "seed": list(of.seeds), "rate": rates, "epoch": range(1, of.epochs + 1)},
+        {
+            "network": list(of.models),
+            "seed": list(of.seeds),
+            "rate": [recipe.rate for recipe in recipes.go_on],
+            "warmup": ("rate", [recipe.warmup for recipe in recipes.go_on]),
+            "epoch": range(1, of.epochs + 1),
+        },
         {
             **of.kind("twins"),
             "title": of.title,
@@ -92,24 +162,19 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     )
 
 
-def _best(found: Mapping[float, Trained], accuracies: Mapping[float, float], epochs: int) -> tuple[float, int]:
-    """The rate of the highest train accuracy; where all diverged, the one that came farthest, and its last look."""
-    finished = [rate for rate, network in found.items() if not network.diverged]
-    if finished:
-        return max(finished, key=lambda rate: accuracies[rate]), epochs
-    last = {rate: max(network.snapshots, default=0) for rate, network in found.items()}
-    farthest = max(sorted(last), key=lambda rate: last[rate])
-    return farthest, last[farthest]
+def last_epoch(network: Trained, epochs: int) -> int:
+    """The last one of which there are weights: of a network that diverged, that of its last look."""
+    return max(network.snapshots, default=0) if network.diverged else epochs
 
 
 @dataclass(frozen=True)
 class Reached:
-    """A network at its best rate."""
+    """A network at the rate that it is measured at."""
 
     of: TwinSubject
     title: str
     seed: int
-    rate: float
+    recipe: Recipe
     epoch: int  # the last one that it came to
     trained: Trained
     device: str
@@ -122,25 +187,32 @@ class Reached:
     def at(self, epoch: int) -> BlockNetwork | Any:
         """As it was after so many epochs, in evaluation mode."""
         if epoch == 0:
-            return self.of.twin(self.title, self.rate).network(self.seed, self.device).initial().eval()
+            return self.of.twin(self.title, self.recipe).network(self.seed, self.device).initial().eval()
         finished = epoch == self.of.epochs and not self.trained.diverged
         return self.trained.model if finished else self.trained.at(epoch)
 
 
 def reached(bench: Bench, of: TwinSubject, title: str, seed: int, among: xarray.Dataset) -> Reached:
     """among: the subject's twins."""
-    chosen = among.sel(network=title, seed=seed)
-    rate, epoch = float(chosen["best_rate"]), int(chosen["reached_epoch"])
+    row = among.sel(network=title, seed=seed)
+    recipe, epoch = Recipe(float(row["best_rate"]), int(row["best_warmup"])), int(row["reached_epoch"])
     if epoch < of.epochs:
         name = f"{of.models[title]}, seed {seed}"
-        bench.note(f"{name}, diverged at all rates: it is measured after {epoch} of {of.epochs} epochs")
-    return Reached(of, title, seed, rate, epoch, of.twin(title, rate).trained(bench, seed), bench.device)
+        bench.note(f"{name}, diverged: it is measured after {epoch} of {of.epochs} epochs")
+    return Reached(of, title, seed, recipe, epoch, of.twin(title, recipe).trained(bench, seed), bench.device)
+
+
+def with_fit(data: xarray.Dataset, among: xarray.Dataset) -> xarray.Dataset:
+    """What was measured of twins, with the train accuracies by which a subject is fit to decide."""
+    return data.assign(reached_train_accuracy=among["reached_train_accuracy"]).assign_attrs(
+        chance=among.attrs["chance"]
+    )
 
 
 def measured_twins(
     bench: Bench, of: TwinSubject, what: str, measure: Callable[[Reached], Mapping[str, Any]]
 ) -> dict[str, numpy.ndarray]:
-    """What a function measures of one network, by name; of all twins at their best rates: (network, seed, ...)."""
+    """What a function measures of one network, by name; of all twins at equal rates: (network, seed, ...)."""
     among, pairs = twins(bench, of), list(product(of.models, of.seeds))
     progress, rows = bench.steps(f"{what} of {of.title}"), []
     for done, (title, seed) in enumerate(pairs):

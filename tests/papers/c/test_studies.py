@@ -1,12 +1,12 @@
-"""The studies of paper C that train: subjects and their best rates, condition numbers against dense ones, what is
-decided from known numbers, and whole runs at their smallest."""
+"""The studies of paper C that train: subjects and their rates, condition numbers against dense ones, and whole runs at
+their smallest."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf, log10, nan
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,22 +21,25 @@ from skipscope.measure import conditioning
 from skipscope.models import names
 from skipscope.papers.c import layer_conditions, twins
 from skipscope.papers.c import subjects as networks
-from skipscope.papers.c.studies import accuracy, deeper, dirac, hidden, histograms, linear, weights
+from skipscope.papers.c.studies import dirac, hidden, histograms, weights
 from skipscope.papers.c.studies.accuracy import STUDY as ACCURACY
-from skipscope.papers.c.studies.accuracy import AccuracySettings
 from skipscope.papers.c.studies.deeper import STUDY as DEEPER
 from skipscope.papers.c.studies.dirac import STUDY as DIRACNETS
+from skipscope.papers.c.studies.generalisation import STUDY as GENERALISATION
+from skipscope.papers.c.studies.generalisation import GeneralisationSettings
 from skipscope.papers.c.studies.hidden import STUDY as HIDDEN
 from skipscope.papers.c.studies.histograms import STUDY as HISTOGRAMS
 from skipscope.papers.c.studies.histograms import HistogramSettings
 from skipscope.papers.c.studies.linear import STUDY as LINEAR
 from skipscope.papers.c.studies.weights import STUDY as WEIGHTS
-from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, SMOKE, TwinSettings, subject
-from skipscope.papers.kit import SEEDS, Bench, Claim, Evidence, Quantity, Study
+from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, SMOKE, Recipe, TwinSettings, subject
+from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Study
+from skipscope.papers.kit.running import together
 from skipscope.runs import RunFolder, load_run
+from skipscope.training import accuracy as accuracy_of
 from tests.papers.c.named import by_name, decided
 
-STUDIES = (ACCURACY, HISTOGRAMS, WEIGHTS, HIDDEN, LINEAR, DEEPER, DIRACNETS)
+STUDIES = (ACCURACY, HISTOGRAMS, WEIGHTS, HIDDEN, LINEAR, DEEPER, DIRACNETS, GENERALISATION)
 TINY = TwinSettings(**{**SMOKE, "subjects": ("digits-4-connected-n4",), "titles": (PLAIN, RESIDUAL)})
 TITLES = (PLAIN, RESIDUAL, PATHS)
 INFINITY = 1e12
@@ -45,171 +48,7 @@ INFINITY = 1e12
 DECIDED_BY = {claim.id: study for study in STUDIES for claim in study.claims}
 
 
-def verdict(name: str, evidence: Evidence, preset: str = "full") -> str:
-    return decided(DECIDED_BY[name], name, evidence, preset).verdict
-
-
-# -- accuracies
-
-
-def fake_twins(seeds: int = 3, **changed: Any) -> xarray.Dataset:
-    """Accuracies of PlainNet, ResNet and ResNeXt, as (train, test); one number, or one a seed."""
-    reached = {PLAIN: (0.15, 0.14), RESIDUAL: (0.99, 0.95), PATHS: (0.99, 0.96)} | changed
-    rows = numpy.array([[numpy.broadcast_to(value, seeds) for value in reached[title]] for title in TITLES])
-    return xarray.Dataset(
-        {
-            f"reached_{what}_accuracy": (("network", "seed"), rows[:, place])
-            for place, what in enumerate(("train", "test"))
-        },
-        {"network": list(TITLES), "seed": range(seeds)},
-        {"data": "mnist"},
-    )
-
-
-def test_plainnets_that_do_not_train() -> None:
-    assert verdict("C1", accuracy.evidence({"mnist-60": fake_twins()}), "quick") == "reproduced"
-    trains = accuracy.evidence({"mnist-60": fake_twins(PlainNet=(0.9, 0.8))})
-    assert verdict("C1", trains, "quick") == "not reproduced"
-    nothing_trains = accuracy.evidence({"mnist-60": fake_twins(ResNet=(0.5, 0.4))})
-    assert verdict("C1", nothing_trains, "quick") == "inconclusive"
-    assert verdict("C1", accuracy.evidence({"mnist-60": fake_twins(1)})) == "open"
-
-
-def test_resnext_is_compared_seed_by_seed() -> None:
-    better = accuracy.evidence({"cifar10-110": fake_twins(ResNeXt=(0.99, [0.960, 0.962, 0.964]))})
-    assert by_name(better)["C2"]["test accuracy, ResNeXt - ResNet"] == pytest.approx([0.010, 0.012, 0.014])
-    assert verdict("C2", better) == "reproduced"
-    assert verdict("C2", better, "quick") == "open"
-    assert verdict("C2", accuracy.evidence({"a-1": fake_twins(ResNeXt=(0.99, 0.94))})) == "not reproduced"
-
-
-def test_deciding_subjects_decide_and_the_others_stand_beside_them() -> None:
-    found = {"mnist-60": fake_twins(), "digits-20:here": fake_twins(1, PlainNet=(0.9, 0.8))}
-    evidence = accuracy.evidence(found, ("mnist-60",))
-    assert verdict("C1", evidence) == "reproduced"
-    assert (by_name(evidence)["C1"]["seeds"], by_name(evidence)["C1"]["networks"]) == (3, "mnist-60 (mnist)")
-    assert by_name(evidence)["C1"]["train accuracy, PlainNet, digits-20"] == [0.9]
-    both = accuracy.evidence(found)
-    assert by_name(both)["C1"]["seeds"] == 1
-    assert by_name(both)["C1"]["train accuracy, PlainNet"] == [0.15] * 3 + [0.9]
-
-
-def fitted(condition: list[float], gap: list[float], train: list[float] | None = None) -> xarray.Dataset:
-    right = numpy.array(train or [1.0] * len(gap))
-    columns = {"condition": numpy.array(condition), "train_accuracy": right, "test_accuracy": right + numpy.array(gap)}
-    return xarray.Dataset({name: ("case", values) for name, values in columns.items()})
-
-
-def test_conditioning_and_generalisation() -> None:
-    falling, places = [-0.01 * k for k in range(12)], [float(k) for k in range(12)]
-    found = accuracy.evidence({"a-1": fake_twins()}, (), fitted(places, falling))
-    assert by_name(found)["C14"]["Spearman of cond of hidden states and test - train accuracy"] == pytest.approx(-1)
-    assert verdict("C14", found, "quick") == "reproduced"
-    found = accuracy.evidence({"a-1": fake_twins()}, (), fitted(places, falling[::-1]))
-    assert verdict("C14", found, "quick") == "not reproduced"
-    few = fitted(places, falling, [1.0] * 9 + [0.98] * 3)
-    found = accuracy.evidence({"a-1": fake_twins()}, (), few)
-    assert (by_name(found)["C14"]["networks"], by_name(found)["C14"]["networks that do not fit, left out"]) == (9, 3)
-    assert verdict("C14", found) == "inconclusive"
-    none = accuracy.evidence({"a-1": fake_twins()}, (), fitted(places, falling, [0.5] * 12))
-    assert verdict("C14", none) == "inconclusive"
-
-
 # -- condition numbers
-
-
-def fake_conditions(layers: int = 21, seeds: int = 3, **changed: Any) -> xarray.Dataset:
-    """Of a network whose odd layers are inside branches. weight, hidden: log10 by layer, of PlainNet and ResNet."""
-    values = {
-        "weight": {PLAIN: numpy.linspace(1, 5, layers), RESIDUAL: numpy.resize([1.0, 1.4, 1.2, 1.5, 1.1], layers)},
-        "hidden": {PLAIN: numpy.full(layers, inf), RESIDUAL: numpy.array([6.0] + [2.0] * (layers - 1))},
-    }
-    for name, value in changed.items():
-        what, title = name.split("_")
-        values[what][title] = numpy.broadcast_to(value, layers)
-    shape = (2, seeds, layers)
-    data = {}
-    for what, of in values.items():
-        logs = numpy.broadcast_to(numpy.stack([of[PLAIN], of[RESIDUAL]])[:, None], shape)
-        status = numpy.where(numpy.isinf(logs), "infinite", numpy.where(logs > 12, "numerically infinite", "finite"))
-        data |= {
-            f"{what}_condition": (("network", "seed", "layer"), 10.0**logs),
-            f"{what}_status": (("network", "seed", "layer"), status),
-            f"{what}_infinity": (("network", "seed", "layer"), numpy.full(shape, INFINITY)),
-        }
-    data["dead_units"] = ("network", "seed", "layer"), numpy.isinf(data["hidden_condition"][1]).astype(int)
-    between = numpy.arange(layers) % 2 == 0
-    between[-1] = False
-    data["between"] = ("network", "seed", "layer"), numpy.broadcast_to(between, shape)
-    return xarray.Dataset(
-        data, {"network": [PLAIN, RESIDUAL], "seed": range(seeds), "layer": range(layers)}, {"data": "mnist"}
-    )
-
-
-def test_weights_that_are_worse_conditioned_and_worse_with_depth() -> None:
-    good = weights.evidence({"mnist-60": fake_conditions()})
-    assert by_name(good)["C3"]["median log10 cond of weights, PlainNet - ResNet"] == pytest.approx([3 - 1.2] * 3)
-    assert by_name(good)["C4"]["Spearman of layer and cond of weights, PlainNet"] == pytest.approx([1] * 3)
-    assert [verdict(name, good, "quick") for name in ("C3", "C4")] == ["reproduced"] * 2
-    falling = weights.evidence({"mnist-60": fake_conditions(weight_PlainNet=numpy.linspace(5, 1, 21))})
-    assert [verdict(name, falling) for name in ("C3", "C4")] == ["reproduced", "not reproduced"]
-    both = weights.evidence({"mnist-60": fake_conditions(weight_ResNet=numpy.linspace(1, 5, 21))})
-    assert [verdict(name, both) for name in ("C3", "C4")] == ["not reproduced", "inconclusive"]
-
-
-def test_singular_hidden_states() -> None:
-    good = hidden.evidence({"mnist-60": fake_conditions()})
-    assert by_name(good)["C5"]["share of layers with infinite cond of hidden states, PlainNet"] == [1.0] * 3
-    assert by_name(good)["C5"]["layers after the first with infinite cond of hidden states, ResNet"] == [0.0] * 3
-    assert by_name(good)["C5"]["units that are zero for the whole batch, a layer, PlainNet"] == [1.0] * 3
-    assert by_name(good)["C6"]["log10 cond of hidden states, layer 1 / median of the rest, ResNet"] == pytest.approx(
-        [4] * 3
-    )
-    assert [verdict(name, good, "quick") for name in ("C5", "C6")] == ["reproduced"] * 2
-    # Up to rounding is not exactly; it is reported.
-    rounded = hidden.evidence({"mnist-60": fake_conditions(hidden_PlainNet=17.0)})
-    assert verdict("C5", rounded) == "not reproduced"
-    assert by_name(rounded)["C5"]["share of layers with numerically infinite cond or worse, PlainNet"] == [1.0] * 3
-    singular = numpy.array([2.0] * 4 + [inf] + [2.0] * 16)
-    resnet = hidden.evidence({"mnist-60": fake_conditions(hidden_ResNet=singular)})
-    assert [verdict(name, resnet) for name in ("C5", "C6")] == ["inconclusive", "not reproduced"]
-    # A state inside a branch decides nothing.
-    inside = hidden.evidence({"mnist-60": fake_conditions(hidden_ResNet=numpy.roll(singular, 1))})
-    assert by_name(inside)["C5"]["layers after the first with infinite cond of hidden states, ResNet"] == [0.0] * 3
-    assert by_name(inside)["C5"]["share of layers, those inside branches too, ResNet"] == pytest.approx([1 / 20] * 3)
-
-
-def test_an_infinite_first_state_counts_as_numerical_infinity() -> None:
-    first = numpy.array([inf] + [2.0] * 20)
-    found = hidden.evidence({"mnist-60": fake_conditions(hidden_ResNet=first)})
-    assert by_name(found)["C6"]["log10 cond of hidden states, layer 1 / median of the rest, ResNet"] == pytest.approx(
-        [10] * 3
-    )
-
-
-def test_linear_units() -> None:
-    twins = {"mnist-60": fake_twins()}
-    good = linear.evidence({"mnist-60": fake_conditions()}, twins)
-    assert by_name(good)["C7"]["log10 cond / numerical infinity, first hidden states, PlainNet"] == [0.0] * 3
-    assert by_name(good)["C7"]["log10 cond of hidden states at the last block, PlainNet / ResNet"] == pytest.approx(
-        [10] * 3
-    )
-    assert verdict("C7", good, "quick") == "reproduced"
-    found = linear.evidence({"mnist-60": fake_conditions(hidden_PlainNet=numpy.array([1.5] + [8.0] * 20))}, twins)
-    assert by_name(found)["C7"]["log10 cond / numerical infinity, first hidden states, PlainNet"] == pytest.approx(
-        [-10.5] * 3
-    )
-    assert verdict("C7", found) == "not reproduced"
-
-
-def test_deeper_networks_stand_beside_the_others() -> None:
-    found = deeper.evidence({"mnist-200": fake_twins()}, {"mnist-200": fake_conditions()})
-    assert {claim.id for claim in found} == {"C1", "C2", "C3", "C4", "C5", "C6"}
-    for claim, quantities in found.items():
-        asked = {criterion.quantity for criterion in (*claim.criteria, *claim.controls)}
-        assert not asked & set(quantities)
-        assert SEEDS not in quantities
-        assert {f"{quantity.name}, mnist-200" for quantity in asked} <= {quantity.name for quantity in quantities}
 
 
 def test_condition_numbers_are_those_of_dense_matrices() -> None:
@@ -235,6 +74,9 @@ def test_condition_numbers_are_those_of_dense_matrices() -> None:
             zero = int((matrix == 0).all(0).sum())
             if name == "hidden":
                 assert found["dead_units"][place] == zero
+                alive = numpy.linalg.svd(matrix[:, (matrix != 0).any(0)], compute_uv=False)
+                if found["alive_status"][place] == "finite":
+                    assert found["alive_condition"][place] == pytest.approx(alive[0] / alive[-1], rel=1e-9)
                 assert found["hidden_rank"][place] == numpy.linalg.matrix_rank(matrix)
             assert (found[f"{name}_status"][place] == "infinite") == bool(zero)
             if not zero:
@@ -242,6 +84,7 @@ def test_condition_numbers_are_those_of_dense_matrices() -> None:
             longest = max(tensor.shape)
             assert found[f"{name}_infinity"][place] == 1 / (numpy.finfo(float).eps * longest)
     assert found["dead_units"][3] >= 1
+    assert (found["hidden_status"][3], found["alive_status"][3]) == ("infinite", "finite")
     assert (found["hidden_status"] == "finite").sum() >= 4
     assert found["between"].tolist() == [True, False, True, False, True, False, True, False]
 
@@ -256,76 +99,11 @@ def test_plainnet_and_resnet_have_the_same_layers() -> None:
     assert rows[0]["between"].tolist() == rows[1]["between"].tolist()
 
 
-# -- distributions and ranks
-
-
-def fake_sizes(values: float | dict[tuple[str, str], float], seeds: int = 3) -> xarray.Dataset:
-    """p99 of PlainNet over ResNet's, which is 1: one number, or by what and place."""
-    given = values if isinstance(values, dict) else {}
-    plain = [
-        [given.get((what, place), 1.0 if given else values) for place in histograms.PLACES] for what in histograms.WHAT
-    ]
-    rows = numpy.stack([numpy.broadcast_to(plain, (seeds, 3, 2)), numpy.ones((seeds, 3, 2))])
-    return xarray.Dataset(
-        {"p99": (("network", "seed", "what", "place"), rows)},
-        {
-            "network": [PLAIN, RESIDUAL],
-            "seed": range(seeds),
-            "what": list(histograms.WHAT),
-            "place": list(histograms.PLACES),
-        },
-        {"data": "mnist"},
-    )
-
-
-def fake_ranks(plain: Any, residual: Any, seeds: int = 3) -> xarray.Dataset:
-    """Shares by layer."""
-    rows = numpy.stack([numpy.broadcast_to(values, (seeds, 2, 5)) for values in (plain, residual)])
-    return xarray.Dataset(
-        dict.fromkeys(histograms.SHARES.values(), (("network", "seed", "when", "layer"), rows)),
-        {"network": [PLAIN, RESIDUAL], "seed": range(seeds), "when": list(histograms.WHEN)},
-        {"data": "mnist"},
-    )
-
-
-def of_both(sizes: xarray.Dataset, ranks: xarray.Dataset, **bare: xarray.Dataset) -> Evidence:
-    forms = {"ReLU": {"mnist-60": sizes}, "linear": {"mnist-60": sizes}}
-    return histograms.evidence(
-        forms | {f"{form}, no norms": {"mnist-60": data} for form, data in bare.items()}, {"ReLU": {"mnist-60": ranks}}
-    )
-
-
-def test_values_that_blow_up_at_the_first_layer() -> None:
-    first = {(what, "layer 1"): 1e4 for what in histograms.WHAT}
-    singular = fake_ranks(0.2, 1.0)
-    found = of_both(fake_sizes(first), singular)
-    assert by_name(found)["C8"]["log10 p99 of weights, PlainNet / ResNet, layer 1, linear"] == pytest.approx([4] * 3)
-    assert verdict("C8", found, "quick") == "reproduced"
-    everywhere = of_both(fake_sizes(1e4), singular)
-    assert verdict("C8", everywhere) == "not reproduced"
-    assert verdict("C8", of_both(fake_sizes(1.0), singular)) == "not reproduced"
-    bare = of_both(fake_sizes(1.0), singular, ReLU=fake_sizes(first, 1))
-    assert verdict("C8", bare) == "not reproduced"
-    assert by_name(bare)["C8"]["seeds"] == 3
-    assert by_name(bare)["C8"]["log10 p99 of activations, PlainNet / ResNet, layer 1, ReLU, no norms"] == pytest.approx(
-        [4]
-    )
-    silent = of_both(fake_sizes({("gradients", "layer 1"): 0.0}), singular)
-    assert by_name(silent)["C8"]["log10 p99 of gradients, PlainNet / ResNet, layer 1, ReLU"] == [-inf] * 3
-
-
-def test_ranks_of_gradients() -> None:
-    sizes = fake_sizes(1.0)
-    found = of_both(sizes, fake_ranks([0.1, 0.2, 0.3, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0, 1.0]))
-    assert by_name(found)["C15"]["rank share of errors at initialisation, PlainNet"] == pytest.approx([0.3] * 3)
-    assert verdict("C15", found, "quick") == "reproduced"
-    assert verdict("C15", of_both(sizes, fake_ranks(1.0, 1.0))) == "not reproduced"
-    missing = of_both(sizes, fake_ranks([nan] * 5, 1.0))
-    assert verdict("C15", missing) == "inconclusive"
+# -- forms
 
 
 def test_networks_without_norms_are_reported_of_fewer_seeds() -> None:
-    settings = HistogramSettings(networks=3, other_networks=2, linear_titles=TITLES)
+    settings = HistogramSettings(networks=3, other_networks=2, linear_titles=TITLES, forms=tuple(histograms.FORMS))
     assert [settings.seeds_of("mnist-60-connected", form) for form in settings.ordered_forms] == [3, 3, 2, 2]
     assert [settings.of_form(form).titles for form in settings.forms] == [TITLES, TITLES, *[(PLAIN, RESIDUAL)] * 2]
     with pytest.raises(InputError, match="forms: expected some of relu, linear, nonorm, linear-nonorm, got relu, bare"):
@@ -335,13 +113,6 @@ def test_networks_without_norms_are_reported_of_fewer_seeds() -> None:
 def test_forms_have_one_order() -> None:
     """The first ones decide, whatever the order in which they are named."""
     assert HistogramSettings(forms=("nonorm", "relu", "nonorm")).ordered_forms == ["relu", "nonorm"]
-
-
-def test_of_one_form_alone_nothing_is_said_of_the_others() -> None:
-    first = {(what, "layer 1"): 1e4 for what in histograms.WHAT}
-    found = histograms.evidence({"ReLU": {"mnist-60": fake_sizes(first)}}, {"ReLU": {"mnist-60": fake_ranks(1.0, 1.0)}})
-    assert verdict("C8", found) == "inconclusive"
-    assert verdict("C15", found) == "not reproduced"
 
 
 # -- DiracNets
@@ -368,22 +139,6 @@ def test_the_distance_of_the_last_state() -> None:
         h = stage(h)
         moved.append(float(((h - start).flatten(1).norm(dim=1) / start.flatten(1).norm(dim=1)).mean()))
     assert dirac.distance(stages, images) == pytest.approx(numpy.mean(moved), rel=1e-5)
-
-
-def test_diracnets_are_reported_with_intervals() -> None:
-    rows = {name: (("network", "seed"), numpy.array([[1.0, 2.0, 3.0]] * 3)) for name in ("distance", "first_distance")}
-    rows |= {
-        name: (("network", "seed"), numpy.array([[0.1] * 3, [0.2] * 3, [nan] * 3])) for name in ("drift", "factor")
-    }
-    whole = fake_twins().assign_coords(network=list(dirac.TITLES)).assign(rows)
-    evidence = dirac.evidence({"mnist-20": whole})
-    found = by_name(evidence)["C17"]
-    assert found["mean |a - 1|, DiracNet"] == [0.1] * 3
-    assert found["test accuracy, DiracNet - ResNet"] == pytest.approx([0.14 - 0.96] * 3)
-    low, high = found["95 % interval of its mean, |h^L - h^0| / |h^0|, ResNet"]
-    assert (low + high) / 2 == pytest.approx(2)
-    assert high - low == pytest.approx(2 * 4.302653 / 3**0.5)  # t of two degrees of freedom
-    assert decided(DIRACNETS, "C17", evidence, "quick").verdict == "reported"
 
 
 # -- subjects
@@ -416,11 +171,6 @@ def test_a_subject_says_what_it_is(bench: Bench) -> None:
     assert (len(few.train) > 1000, len(few.test)) == (True, 100)
 
 
-def test_rates_of_networks_with_skips(bench: Bench) -> None:
-    of = subject(bench, replace(TINY, titles=TITLES, rates=(0.1, 0.01), residual_rates=(0.2,)), "digits-4-connected")
-    assert [of.rates(title) for title in TITLES] == [(0.1, 0.01), (0.2,), (0.2,)]
-
-
 def test_digits_stand_in_for_mnist(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SKIPSCOPE_DATA", str(tmp_path / "nothing"))
     of = subject(bench, TINY, "mnist-8-connected-n4")
@@ -444,7 +194,7 @@ def test_paths_and_data_of_subjects() -> None:
     ("change", "words"),
     [
         ({"subjects": ()}, "subjects: expected at least one value, got none"),
-        ({"deciding": ("mnist-8",)}, "deciding: expected some of the subjects digits-4-connected-n4, got mnist-8"),
+        ({"most_networks_of": ("mnist-8",)}, "most_networks_of: expected some of the subjects digits-4.*, got mnist-8"),
         ({"titles": ("AlexNet",)}, "titles: expected some of PlainNet, .*, got AlexNet"),
         ({"titles": ()}, "titles: .* got none"),
         ({"samples": 0}, "samples: expected at least 1, got 0"),
@@ -465,30 +215,53 @@ def test_bad_settings_are_named(change: dict[str, Any], words: str) -> None:
         replace(TINY, **change)
 
 
-def test_bad_sweeps_are_named() -> None:
-    with pytest.raises(InputError, match="sweep_networks: expected at least 1, got 0"):
-        AccuracySettings(sweep_networks=0)
-    with pytest.raises(InputError, match="subject 'mnist': expected"):
-        AccuracySettings(sweep=("mnist",))
+# -- rates that are chosen on a calibration seed
+
+FAST, MIDDLE, SLOW = Recipe(0.1), Recipe(0.01, 2), Recipe(0.001)
 
 
-# -- the best rate
+def test_recipes_are_ranked_by_train_accuracy() -> None:
+    assert twins.best_first([FAST, MIDDLE, SLOW], [nan, 0.2, 0.3]) == [SLOW, MIDDLE, FAST]
+    assert twins.best_first([FAST, MIDDLE, SLOW], [0.3, 0.3, 0.3]) == [FAST, MIDDLE, SLOW]
+    assert [str(recipe) for recipe in (FAST, MIDDLE)] == ["0.1", "0.01, 2 of warm-up"]
+
+
+def test_the_best_of_both_twins_go_on_and_they_are_measured_at_resnets() -> None:
+    ranked = {PLAIN: [FAST, SLOW, MIDDLE], RESIDUAL: [MIDDLE, FAST, SLOW]}
+    found = twins.choice(ranked, TITLES, 2, equal=True)
+    assert found.go_on == (MIDDLE, FAST)
+    assert found.measured == dict.fromkeys(TITLES, MIDDLE)
+    # PlainNet's next best, where both agree.
+    agreed = twins.choice({PLAIN: [MIDDLE, SLOW, FAST], RESIDUAL: [MIDDLE, FAST, SLOW]}, TITLES, 2, equal=True)
+    assert agreed.go_on == (MIDDLE, SLOW)
+    assert twins.choice({PLAIN: [SLOW, FAST]}, (PLAIN,), 1, equal=True).go_on == (SLOW,)
+    own = twins.choice(ranked, (PLAIN, RESIDUAL), 2, equal=False)
+    assert (own.go_on, own.measured) == ((FAST, MIDDLE), {PLAIN: FAST, RESIDUAL: MIDDLE})
+
+
+def test_calibration_is_on_a_seed_of_its_own(bench: Bench) -> None:
+    settings = replace(TINY, rates=(0.5, 1e-6), warmups=(0, 1), epochs=3, calibration_epochs=2)
+    of = subject(bench, settings, "digits-4-connected-n4")
+    found = twins.calibration(bench, of)
+    assert found["train_accuracy"].shape == (2, 4)
+    assert (found.attrs["seed"], found["rate"].values.tolist()) == (0, [0.5, 0.5, 1e-6, 1e-6])
+    assert found["warmup"].values.tolist() == [0, 1, 0, 1]
+    expected = accuracy_of(of.calibration(PLAIN, Recipe(0.5, 1)).trained(bench, 0).model, of.data.train)
+    assert float(found["train_accuracy"].sel(network=PLAIN)[1]) == expected
+    table = twins.twins(bench, of)
+    assert (table.sizes["rate"], table["seed"].values.tolist()) == (2, [2000])
+    # Both twins at one rate.
+    assert len(set(table["best_rate"].values.ravel())) == len(set(table["best_warmup"].values.ravel())) == 1
+
+
+def test_networks_that_diverge_are_measured_at_their_last_look() -> None:
+    assert twins.last_epoch(network(1, 3), 6) == 6
+    assert twins.last_epoch(network(1, 3, diverged=True), 6) == 3
+    assert twins.last_epoch(network(diverged=True), 6) == 0
 
 
 def network(*snapshots: int, diverged: bool = False) -> Any:
     return SimpleNamespace(diverged=diverged, snapshots={epoch: {} for epoch in snapshots})
-
-
-def test_the_rate_of_the_highest_train_accuracy_counts() -> None:
-    found = {0.1: network(1, 3, diverged=True), 0.01: network(1, 3), 0.001: network(1, 3)}
-    assert twins._best(found, {0.1: nan, 0.01: 0.4, 0.001: 0.3}, 6) == (0.01, 6)
-    assert twins._best(found, {0.1: nan, 0.01: 0.2, 0.001: 0.3}, 6) == (0.001, 6)
-
-
-def test_where_all_rates_diverge_the_one_that_came_farthest_counts() -> None:
-    lost = {0.1: network(diverged=True), 0.01: network(1, diverged=True), 0.001: network(1, diverged=True)}
-    assert twins._best(lost, dict.fromkeys(lost, nan), 6) == (0.001, 1)
-    assert twins._best({0.1: network(diverged=True)}, {0.1: nan}, 6) == (0.1, 0)
 
 
 def test_diverged_networks_are_measured_before_the_training_and_the_run_says_so(bench: Bench) -> None:
@@ -499,11 +272,11 @@ def test_diverged_networks_are_measured_before_the_training_and_the_run_says_so(
     assert table["reached_epoch"].values.tolist() == [[0]]
     assert 0 <= table["reached_train_accuracy"].item() < 0.5
     reached = twins.reached(bench, of, PLAIN, of.seeds[0], table)
-    initial = of.twin(PLAIN, 1e30).network(of.seeds[0], "cpu").initial()
+    initial = of.twin(PLAIN, Recipe(1e30)).network(of.seeds[0], "cpu").initial()
     assert torch.equal(reached.at(reached.epoch).first.weight, initial.first.weight)
     assert reached.looks == (0,)
     notes = load_run(bench.run.path).record["notes"]
-    assert any("diverged at all rates: it is measured after 0 of 1 epochs" in note for note in notes)
+    assert any("diverged: it is measured after 0 of 1 epochs" in note for note in notes)
     found = histograms.gradient_ranks(bench, of, 20)
     assert found.attrs["samples"] == 20 < of.settings.images
     ranks = found["error_share"].sel(network=PLAIN)
@@ -512,7 +285,8 @@ def test_diverged_networks_are_measured_before_the_training_and_the_run_says_so(
 
 
 def test_each_rate_has_its_accuracy(bench: Bench) -> None:
-    of = subject(bench, replace(TINY, rates=(0.5, 1e-6), epochs=3, titles=(RESIDUAL,)), "digits-4-connected")
+    settings = replace(TINY, rates=(0.5, 1e-6), epochs=3, calibration_epochs=3, titles=(RESIDUAL,))
+    of = subject(bench, settings, "digits-4-connected")
     table = twins.twins(bench, of).isel(network=0, seed=0)
     assert float(table["best_rate"]) == 0.5
     assert float(table["reached_train_accuracy"]) == float(table["train_accuracy"].sel(rate=0.5))
@@ -532,20 +306,24 @@ def test_each_rate_has_its_accuracy(bench: Bench) -> None:
 @pytest.fixture(name="whole", scope="module")
 def _whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evidence]:
     """All studies at their smallest, in one run."""
-    found: dict[Claim, dict[Quantity, Any]] = {}
+    found: dict[Claim, list[Measured]] = {}
     with RunFolder(tmp_path_factory.mktemp("c") / "run", "study C") as run:
         for study in STUDIES:
             bench = Bench(study.id, run, preset="smoke", seed=0, device="cpu")
-            for claim, quantities in study.run(bench, study.presets["smoke"]).items():
-                found[claim] = {**found.get(claim, {}), **quantities}
+            for claim, measured in study.evidence(bench, study.presets["smoke"]).items():
+                found[claim] = together(found.get(claim, ()), measured)
     return run.path, found
 
 
 def test_every_claim_finds_its_quantities(whole: tuple[Path, Evidence]) -> None:
     assert set(whole[1]) == {claim for study in STUDIES for claim in study.claims}
-    for claim, quantities in whole[1].items():
-        assert {criterion.quantity for criterion in (*claim.criteria, *claim.controls)} <= set(quantities)
-        assert verdict(claim.id, whole[1], "smoke") == ("open" if claim.parts else "reported")
+    for claim, found in whole[1].items():
+        assert found
+        for measured in found:
+            assert isinstance(measured, Measured)
+            assert {criterion.quantity for criterion in claim.rules} <= set(measured.values)
+            assert min(measured.seeds) >= 1000
+        assert decided(DECIDED_BY[claim.id], claim.id, whole[1], "smoke").verdict == "open"
 
 
 DIMENSIONS = {
@@ -591,23 +369,21 @@ def test_a_network_is_trained_once_in_a_run(whole: tuple[Path, Evidence]) -> Non
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.id)
 def test_every_preset_has_a_cost_and_names_networks_that_there_are(study: Study) -> None:
-    assert set(study.presets) == set(study.cost) == {"smoke", "quick", "full", "paper"}
+    population = study is GENERALISATION  # of many networks, no part of quick
+    assert set(study.presets) == set(study.cost) == {"smoke", *([] if population else ["quick"]), "full", "paper"}
     for settings in study.presets.values():
+        if isinstance(settings, GeneralisationSettings):
+            plans = [settings.plan(configuration) for configuration in settings.population]
+        else:
+            plans = [settings]
         forms = histograms.FORMS if isinstance(settings, HistogramSettings) else ("relu",)
-        texts = [histograms.in_form(text, form) for text in settings.subjects for form in forms]
-        for text in [*texts, *getattr(settings, "sweep", ())]:
-            _, depth, options, _ = networks._parts(text)
-            large = "-large" if text.startswith("imagenet-") else ""
-            for title in settings.titles if text in texts else (RESIDUAL,):
-                family, _, own = networks.KNOWN[title].partition("-")
-                assert names.parse("-".join(filter(None, [f"{family}{depth}", "mnist", own])) + options + large)
-
-
-def test_logarithms_of_infinite_numbers() -> None:
-    found = layer_conditions.logarithms(fake_conditions(hidden_ResNet=[inf] + [nan] + [3.0] * 19), "hidden")
-    assert found.sel(network=RESIDUAL, seed=0).values[:3].tolist() == pytest.approx(
-        [log10(INFINITY), nan, 3], nan_ok=True
-    )
+        for plan in plans:
+            for text in [histograms.in_form(text, form) for text in plan.subjects for form in forms]:
+                _, depth, options, _ = networks._parts(text)
+                large = "-large" if text.startswith("imagenet-") else ""
+                for title in plan.titles:
+                    family, _, own = networks.KNOWN[title].partition("-")
+                    assert names.parse("-".join(filter(None, [f"{family}{depth}", "mnist", own])) + options + large)
 
 
 @pytest.mark.parametrize(
@@ -646,18 +422,18 @@ def test_the_ends_of_the_singular_layers() -> None:
 
 def test_networks_that_were_never_trained_decide_nothing(bench: Bench) -> None:
     """At the first step all weights are lost: what is measured is the network before, with the batch's statistics."""
-    settings = replace(TINY, rates=(1e30,), residual_rates=(0.01,), titles=(PLAIN, RESIDUAL))
+    settings = replace(TINY, rates=(1e30,), titles=(PLAIN, RESIDUAL))
     of = subject(bench, settings, "digits-4-connected-n4")
     measured = layer_conditions.layer_conditions(bench, of)
-    assert measured[networks.MEASURED_EPOCH].values.tolist() == [[0], [1]]
+    assert measured[networks.MEASURED_EPOCH].values.tolist() == [[0], [0]]
     images, _ = of.samples("cpu")
-    initial = of.twin(PLAIN, 1e30).network(of.seeds[0], "cpu").initial()
+    initial = of.twin(PLAIN, Recipe(1e30)).network(of.seeds[0], "cpu").initial()
     expected = layer_conditions.conditions(initial, images, batch_statistics=True)
     found = measured.sel(network=PLAIN).isel(seed=0)
     assert numpy.allclose(found["hidden_condition"], expected["hidden_condition"])
     claims = {**weights.evidence({of.text: measured}), **hidden.evidence({of.text: measured})}
     for claim in (weights.C3, weights.C4, hidden.C5):
-        assert verdict(claim.id, {claim: {**claims[claim], SEEDS: 3}}) == "inconclusive"
+        assert decided(DECIDED_BY[claim.id], claim.id, claims).verdict == "open"
     assert numpy.isnan(by_name(claims)["C3"]["median log10 cond of weights, PlainNet - ResNet"]).all()
 
 

@@ -277,7 +277,7 @@ def test_the_view_of_twins() -> None:
     assert list(rates.rows[1])[:2] == ["ResNet", "-"]
     assert list(rates.rows[2]) == ["ResNeXt", "60.0 / 55.0 % (1)", "79.0 / 74.0 % (1)", "98.0 / 93.0 % (1)"]
     assert view.sentences[0] == (
-        f"{CASE}, train accuracy at the best learning rate (chance 10.0%): PlainNet 20.1%, ResNet 99.1%, ResNeXt 98.0%."
+        f"{CASE}, train accuracy (chance 10.0%): PlainNet 20.1%, ResNet 99.1%, ResNeXt 98.0%."
     )
 
 
@@ -344,7 +344,7 @@ def test_a_network_that_always_diverges_is_said_to() -> None:
     check(view)
     assert list(view.tables[0].rows[2])[3:] == ["diverged", "-", "diverged", "-", "0.1", "0 of 2"]
     assert view.sentences[0].endswith("ResNeXt diverges.")
-    assert "diverged at every rate" in view.figures["accuracy-accuracies"].caption
+    assert "a seed that diverged" in view.figures["accuracy-accuracies"].caption
 
 
 def test_conditioning_and_generalisation() -> None:

@@ -1,6 +1,6 @@
 """PlainNet, ResNet and their kin, trained alike: the accuracies that they reach, and how they come there.
 
-One colour per network, one thin line per seed. A network is shown at its own best learning rate.
+One colour per network, one thin line per seed. A network is shown at the learning rate at which it is measured.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROW = 30  # height of a network
 
 
 def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
-    """Train and test accuracies at the best learning rate, one row per network, one point per seed, stars: the paper's.
+    """Train and test accuracies at the measured rate, one row per network, one point per seed, stars: the paper's.
 
     cases: by title, of the studies of paper C. Grey bars are chance; a cross at 0 is a seed that diverged at all rates.
     """
@@ -82,7 +82,7 @@ def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
 
 
 def twin_curves(dataset: xarray.Dataset) -> Any:
-    """Loss, train and test accuracy against the epoch at the best learning rate: the paper's figures 2 and 3.
+    """Loss, train and test accuracy against the epoch at the measured rate: the paper's figures 2 and 3.
 
     dataset: of one case. Epochs without a test have no point; curves end where a network diverges.
     """
@@ -148,9 +148,12 @@ def places(names: Sequence[str]) -> dict[str, int]:
 
 
 def at_best(dataset: xarray.Dataset, key: str) -> xarray.DataArray:
-    """Train or test accuracies (network, seed) at the best learning rate; NaN where all rates diverged."""
+    """Train or test accuracies (network, seed) at the measured rate; NaN for networks that diverged."""
     values, rates = dataset[f"{key}_accuracy"], dataset["best_rate"]
-    return values.where(abs(values["rate"] / rates - 1) < SAME_RATE).max("rate").transpose("network", "seed")
+    there = abs(values["rate"] / rates - 1) < SAME_RATE
+    if "best_warmup" in dataset:  # datasets of the first edition have none
+        there = there & (dataset["warmup"] == dataset["best_warmup"])
+    return values.where(there).max("rate").transpose("network", "seed")
 
 
 def in_paper(dataset: xarray.Dataset, key: str) -> dict[str, float]:

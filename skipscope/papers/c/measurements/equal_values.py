@@ -1,6 +1,7 @@
-"""PlainNets whose weights have equal singular values, at the beginning or throughout, and those of He et al.
+"""PlainNets whose weights, or whose layers' maps, have equal singular values at the beginning or throughout.
 
-They are subjects like those of C.accuracy, trained alike, so that a run has each network once.
+Without norms: He et al.'s weights; orthogonal ones, of which ReLUs leave half; weights by which a layer with ReLUs is
+an orthogonal map at first (looks-linear); and orthogonal ones with tanh. With norms, which change the map, beside them.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from torch.nn.utils import parametrizations
 
 from skipscope.papers.c.measurements.commuting_weights import MEASURE
 from skipscope.papers.c.subjects import PLAIN, TwinSettings, TwinSubject, subject
+from skipscope.papers.c.twins import chosen
 from skipscope.papers.kit import Bench
 from skipscope.training.loop import accuracy, train
 
-MODELS = {  # options of the network: what it is
-    "": "He weights",
-    "-orthogonal": "orthogonal weights",
-    "-linear": "linear units, He weights",
-    "-linear-orthogonal": "linear units, orthogonal weights",
-    "-nonorm-orthogonal": "no norms, orthogonal weights",
+JUDGED = {  # options of the network: what it is
+    "-nonorm": "He weights",
+    "-nonorm-orthogonal": "orthogonal weights",
+    "-nonorm-lookslinear": "looks-linear weights",
+    "-nonorm-orthogonal-tanh": "orthogonal weights, tanh",
 }
 ORTHOGONAL = "-orthogonal"  # which begin as those that are kept so
-KEPT = "weights kept orthogonal"
-JUDGED = ("", ORTHOGONAL)
-TITLES = (*MODELS.values(), KEPT)
+WITH_NORMS = {"": "He weights, norms", ORTHOGONAL: "orthogonal weights, norms"}
+MODELS = JUDGED | WITH_NORMS
+KEPT = "weights kept orthogonal, norms"
 
 
 def plan(data: str, depth: int, *, networks: int, other_networks: int, **others: Any) -> TwinSettings:
@@ -38,8 +39,9 @@ def plan(data: str, depth: int, *, networks: int, other_networks: int, **others:
     texts = {options: _text(data, depth, options) for options in MODELS}
     return TwinSettings(
         subjects=tuple(texts.values()),
-        deciding=tuple(texts[options] for options in JUDGED),
+        most_networks_of=tuple(texts[options] for options in JUDGED),
         titles=(PLAIN,),
+        go_on=1,
         networks=networks,
         other_networks=other_networks,
         least_steps=1,
@@ -53,44 +55,53 @@ def _text(data: str, depth: int, options: str) -> str:
 
 
 def training(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
-    """Train accuracies (network, rate, seed); NaN for seeds that a network is not trained with."""
-    seeds = bench.seeds(max(settings.networks, settings.other_networks))
-    values = numpy.full((len(MODELS), len(settings.rates), len(seeds)), numpy.nan)
-    for place, text in enumerate(settings.subjects):
-        of = subject(bench, settings, text)
-        for row, rate in enumerate(settings.rates):
-            for column, seed in enumerate(of.seeds):
-                values[place, row, column] = accuracy(of.twin(PLAIN, rate).trained(bench, seed).model, of.data.train)
-    return _accuracies(list(MODELS.values()), of, seeds, values, "training")
+    """Train accuracies (network, rate, seed), each network at the rate that is the best for its kind on a calibration
+    seed; NaN for other rates, and for seeds that a network is not trained with."""
+    kinds = [subject(bench, settings, text) for text in settings.subjects]
+    recipes = [chosen(bench, of).go_on[0] for of in kinds]
+    rates, seeds = sorted({recipe.rate for recipe in recipes}, reverse=True), max((of.seeds for of in kinds), key=len)
+    values = numpy.full((len(kinds), len(rates), len(seeds)), numpy.nan)
+    for (place, of), recipe in zip(enumerate(kinds), recipes, strict=True):
+        for column, seed in enumerate(of.seeds):
+            network = of.twin(PLAIN, recipe).trained(bench, seed)
+            values[place, rates.index(recipe.rate), column] = accuracy(network.model, of.data.train)
+    found = _accuracies(list(MODELS.values()), kinds[0], rates, seeds, values, "training")
+    return found.assign_coords(
+        subject=("network", [of.name for of in kinds]), warmup=("network", [recipe.warmup for recipe in recipes])
+    )
 
 
 def kept(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
     """The same with the weights of blocks constrained to orthogonal matrices throughout training (Cayley's map)."""
     of = subject(bench, settings, settings.subjects[list(MODELS).index(ORTHOGONAL)], settings.other_networks)
-    values = numpy.full((1, len(settings.rates), len(of.seeds)), numpy.nan)
-    for row, rate in enumerate(settings.rates):
-        for column, seed in enumerate(of.seeds):
-            network = of.twin(PLAIN, rate).network(seed, bench.device)
-            model = network.initial()
-            for layer in [module for module in model.stage1.modules() if isinstance(module, nn.Linear)]:
-                parametrizations.orthogonal(layer, orthogonal_map="cayley")
-            steps = bench.steps(f"training {network.title}, kept orthogonal")
-            train(model, of.data.train, dataclasses.replace(network.settings, seed=seed), progress=steps)
-            values[0, row, column] = accuracy(model, of.data.train)
-    return _accuracies([KEPT], of, list(of.seeds), values, "kept")
+    recipe = chosen(bench, of).go_on[0]
+    values = numpy.full((1, 1, len(of.seeds)), numpy.nan)
+    for column, seed in enumerate(of.seeds):
+        network = of.twin(PLAIN, recipe).network(seed, bench.device)
+        model = network.initial()
+        for layer in [module for module in model.stage1.modules() if isinstance(module, nn.Linear)]:
+            parametrizations.orthogonal(layer, orthogonal_map="cayley")
+        steps = bench.steps(f"training {network.title}, kept orthogonal")
+        train(model, of.data.train, dataclasses.replace(network.settings, seed=seed), progress=steps)
+        values[0, 0, column] = accuracy(model, of.data.train)
+    return _accuracies([KEPT], of, [recipe.rate], of.seeds, values, "kept")
 
 
 def _accuracies(
-    titles: list[str], of: TwinSubject, seeds: Sequence[int], values: numpy.ndarray, part: str
+    titles: list[str],
+    of: TwinSubject,
+    rates: Sequence[float],
+    seeds: Sequence[int],
+    values: numpy.ndarray,
+    part: str,
 ) -> xarray.Dataset:
     return xarray.Dataset(
         {"train_accuracy": (("network", "rate", "seed"), values)},
-        {"network": titles, "rate": list(of.settings.rates), "seed": list(seeds)},
+        {"network": titles, "rate": list(rates), "seed": list(seeds)},
         {
             "measure": MEASURE,
             "part": part,
             "depth": of.depth,
-            "networks": of.settings.networks,
             "data": of.data.name,
             "epochs": of.epochs,
         },

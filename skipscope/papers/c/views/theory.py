@@ -180,9 +180,9 @@ def _training(data: xarray.Dataset) -> Table:
         rows.append([str(network), str(values.sizes["seed"]), *map(number, cells)])
     about = (
         f"PlainNets of {data.attrs['depth']} layers on {data.attrs['data']}, {data.attrs['epochs']} epochs, at the "
-        "best learning rate of each seed."
+        "best learning rate of a calibration seed."
     )
-    columns = ["network", "seeds", "train accuracy", "lowest", "highest", "best learning rate"]
+    columns = ["network", "seeds", "train accuracy", "lowest", "highest", "learning rate"]
     title = "PlainNets kept orthogonal" if data.attrs["part"] == "kept" else "PlainNets with equal singular values"
     return Table(title, columns, rows, about)
 

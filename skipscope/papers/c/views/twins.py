@@ -15,28 +15,28 @@ from skipscope.report.table import Cell, EachOf, Table, table_of, table_of_each,
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, made_by
 
 ACCURACIES = (
-    "Accuracies after training, each network and seed at the learning rate that is the best for it: one point per "
-    "seed, open stars the paper's (Oyedotun et al., tables 1 to 4, section 6.3), grey bars chance. The paper finds "
-    "PlainNets near chance and networks with skips near 1 on the training set; ResNeXt ahead of ResNet on the test "
-    "set, by 0.14 to 1.16 points.{lost}"
+    "Accuracies after training, at the learning rate at which networks are measured: one point per seed, open "
+    "stars the paper's (Oyedotun et al., tables 1 to 4, section 6.3), grey bars chance. The paper finds PlainNets near "
+    "chance and networks with skips near 1 on the training set; ResNeXt ahead of ResNet on the test set, by 0.14 to "
+    "1.16 points.{lost}"
 )
-LOST = " A cross at 0 is a seed that diverged at every rate."
+LOST = " A cross at 0 is a seed that diverged."
 CURVES = (
-    "{title}: loss on a logarithmic axis, train and test accuracy against the epoch, one line per seed at its best "
-    "learning rate; dotted: chance. The paper (Oyedotun et al., figures 2 and 3, CIFAR-100) shows PlainNet with an "
-    "extremely large loss and accuracies that stay low, and residual networks that converge. Curves end where a "
-    "network diverges; epochs without a test have no point. {epochs} in batches of {batch}."
+    "{title}: loss on a logarithmic axis, train and test accuracy against the epoch, one line per seed at the learning "
+    "rate at which networks are measured; dotted: chance. The paper (Oyedotun et al., figures 2 and 3, CIFAR-100) "
+    "shows PlainNet with an extremely large loss and accuracies that stay low, and residual networks that converge. "
+    "Curves end where a network diverges; epochs without a test have no point. {epochs} in batches of {batch}."
 )
 GENERALISATION = (
     "Test minus train accuracy against the median over layers of log10 of the condition number of the hidden states, "
-    "ResNets of several depths, widths and branch scales on {data}; open ones do not fit the training images and do "
-    "not count. The paper (Oyedotun et al., proposition 3) argues that better conditioned networks generalise better, "
+    "networks of several kinds, depths and widths on {data}; open ones do not fit the training images, and all have to."
+    " The paper (Oyedotun et al., proposition 3) argues that better conditioned networks generalise better, "
     "and gives no test of it: points should fall to the right."
 )
 ABOUT = (
-    "Train and test accuracy at the best learning rate, mean and standard deviation over the seeds that did not "
-    "diverge at all rates (last column); beside them what the paper has for its networks of that depth and data. Rates "
-    "in the order of seeds, where they differ."
+    "Train and test accuracy at the learning rate at which networks are measured, mean and standard deviation over the "
+    "seeds that did not diverge (last column); beside them what the paper has for its networks of that depth and data. "
+    "Rates in the order of seeds, where they differ."
 )
 RATES = (
     "Train / test accuracy at every learning rate, means over {seeds}; in brackets how many of them diverged. A dash "
@@ -82,7 +82,7 @@ def twins_view(datasets: Mapping[str, xarray.Dataset]) -> View:
 
 
 def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    from skipscope.papers.c.studies.accuracy import FITTED
+    from skipscope.papers.c.studies.generalisation import FITTED
 
     figures, tables = {}, []
     for name, data in datasets.items():
@@ -178,7 +178,7 @@ def _sentence(title: str, data: xarray.Dataset) -> str:
         f"{name} {float(best.sel(network=name)):.1%}" if numpy.isfinite(best.sel(network=name)) else f"{name} diverges"
         for name in names_of(data, "network")
     )
-    return f"{title}, train accuracy at the best learning rate (chance {float(data.attrs['chance']):.1%}): {words}."
+    return f"{title}, train accuracy (chance {float(data.attrs['chance']):.1%}): {words}."
 
 
 def _accuracies(cases: Mapping[str, xarray.Dataset]) -> Table:
@@ -195,13 +195,19 @@ def _accuracies(cases: Mapping[str, xarray.Dataset]) -> Table:
             shown = dict.fromkeys("-" if numpy.isnan(rate) else f"{rate:g}" for rate in rates)
             seeds = int(at_best(data, "train").sel(network=name).notnull().sum())
             rows.append([title, name, models[name], *cells, ", ".join(shown), f"{seeds} of {len(rates)}"])
-    columns = ["case", "network", "model", "train", "paper", "test", "paper", "best rate", "seeds"]
+    columns = ["case", "network", "model", "train", "paper", "test", "paper", "rate", "seeds"]
     return Table("Accuracies beside the paper's", columns, rows, ABOUT, names=3)
 
 
 def _rates(title: str, data: xarray.Dataset) -> Table:
     about = RATES.format(seeds=counted(data.sizes["seed"], "seed"))
-    columns = {"rate {0:g}": EachOf("rate", _at_rate)}
+    warmups = data["warmup"].values if "warmup" in data.coords else numpy.zeros(data.sizes["rate"])
+    labels = [
+        f"{rate:g}" + (f", {warmup:g} of warm-up" if warmup else "")
+        for rate, warmup in zip(data["rate"].values, warmups, strict=True)
+    ]
+    data = data.drop_vars("warmup", errors="ignore").assign_coords(rate=labels)
+    columns = {"rate {0}": EachOf("rate", _at_rate)}
     return table_of(data, f"Learning rates: {title}", columns, about, rows={"network": "network"})
 
 
