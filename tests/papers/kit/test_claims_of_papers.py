@@ -129,10 +129,19 @@ def test_every_part_can_be_reproduced_and_refuted(made: Claim, part: Part) -> No
             "B17",
             "CoV of largest |W|_F sqrt(R) over R at most 0.02; control: largest R / smallest R at least 30",
         ),
-        ("C1", "train accuracy, PlainNet at most 0.35; control: train accuracy, ResNet at least 0.95"),
+        (
+            "C1",
+            "train accuracy above chance / what is possible, PlainNet at most 0.25; control: train accuracy, ResNet / "
+            "what is asked (0.95; 0.7 with 100 classes) at least 1",
+        ),
         ("C2", "test accuracy, ResNeXt - ResNet above 0"),
         ("C3", "median log10 cond of weights, PlainNet - ResNet at least 0.5"),
-        ("C10", "relative error of approximation 16 at most 0.1"),
+        (
+            "C4",
+            "Spearman of layer and cond of weights, PlainNet at least 0.5; control: log10 of the largest cond of "
+            "weights, PlainNet / ResNet at least 1",
+        ),
+        ("C10", "relative error of approximation 16 at most 0.1 (each)"),
         (
             "D11",
             "from the entry: growth of random perturbations in stage 3 from the entry below 1 | from the exit of the "
@@ -184,10 +193,16 @@ def test_thresholds_stay_where_they_were_set(name: str, expected: str) -> None:
         ("B23", [0, 1e-12, 1, 1, 0, 0, 0]),
         ("B19", [0, 0, 0, 0]),
         ("B22", [0, 0, 1e-3, 0, 0]),
-        ("C5", [0.3, 0]),
-        ("C7", [0, 3, 0]),
-        ("C14", [-0.5, 10, 0.99]),
-        ("C16", [0.9, 0.35]),
+        ("C5", [0.3, 0] * 4),
+        ("C6", [0, 2] * 2),
+        ("C7", [3, 0, 0]),
+        ("C8", [2, 2, 1, -1, 1, -1, 1, -1]),
+        ("C11", [0] * 5),
+        ("C12", [1, 1]),
+        ("C14", [-0.5]),
+        ("C15", ([0.5, 0.9] * 4 + [0.5] * 8) * 2),
+        ("C16", [0.6, 0.9, 0.9, 0.9]),
+        ("C17", [0]),
         ("D1", [0.9, 1.1, 0, 1e-10, 1, 1]),
         ("D2", [2 / 3, 0.3] * 2 + [2 / 3, 0.5] * 2),
         ("D4", [0.95, 0.05, 0] * 2 + [0.05] * 2),
@@ -215,7 +230,7 @@ def test_the_signs_of_paper_d() -> None:
 
 def test_small_networks_do_not_decide_what_takes_large_ones() -> None:
     large = {name for name, made in ALL.items() if "quick" not in made.presets}
-    assert large == {"B19", "C2"}
+    assert large == {"B19"}
     assert all(set(made.presets) <= set(PRESETS) for made in ALL.values())
 
 
@@ -223,4 +238,4 @@ def test_claims_of_ours_say_so() -> None:
     assert {name for name, made in ALL.items() if made.ours} == {"A16", "D3"}
     law = ALL["D3"]
     assert study_of(law).decide(law, (), "quick").paper.startswith("ours, on Rothauge")
-    assert {name for name, made in ALL.items() if not made.parts} == {"A6", "A11", "C17"}
+    assert {name for name, made in ALL.items() if not made.parts} == {"A6", "A11"}
