@@ -6,7 +6,7 @@
     python scripts/learning_numbers.py runs/calibration runs/confirmatory docs/results/B/confirmatory
 
 Writes learning.nc, the final losses of both runs by kind of network, seed and rate (NaN where a rate was not tried,
-infinite where a network diverged), and numbers.json and numbers.md as `population_numbers.py` does. A rate is the one
+infinite where a network diverged), and numbers.json and numbers.md with intervals over seeds. A rate is the one
 with the lowest mean loss over the calibration seeds; where it diverges on another seed, that seed's loss is infinite.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy
 import xarray
-from population_numbers import Part, part_of
+from intervals import Part, part_of
 
 LINEAR = (4, 6, 12, 16, 24, 32, 48, 96)
 DEEP = 16

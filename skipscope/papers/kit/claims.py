@@ -64,8 +64,8 @@ class Part:
         controls = [replace(control.judge(values), control=True) for control in self.controls]
         outcomes = (*found, *controls)
         if not all(control.passed for control in controls):
-            why = [_found(control) for control in controls if not control.passed]
-            return "inconclusive", f"not specific, the control does not hold: {'; '.join(why)}", outcomes
+            broken = [_found(control) for control in controls if not control.passed]
+            return "inconclusive", f"not specific, the control does not hold: {'; '.join(broken)}", outcomes
         failed = [outcome for outcome in found if outcome.passed is False]
         if failed:
             why = "; ".join(map(_found, failed))

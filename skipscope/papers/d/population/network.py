@@ -17,7 +17,7 @@ from skipscope.models.names import build
 from skipscope.models.request import require_weights
 from skipscope.models.weights import load_weights
 from skipscope.runs.files import digest
-from skipscope.trace import Span, Trunk, Unit, trace
+from skipscope.trace import Stage, Trunk, Unit, trace
 
 TRACED_WITH = 2  # images; a trunk works for any number of them
 
@@ -69,7 +69,7 @@ class PopulationNetwork:
     def regular(self, stages: Sequence[int]) -> list[Unit]:
         return [unit for unit in self.trunk.units if unit.kind == "identity" and unit.stage in stages]
 
-    def coordinates(self, spans: Sequence[Span]) -> dict[str, Any]:
+    def coordinates(self, spans: Sequence[Unit | Stage]) -> dict[str, Any]:
         """Names, kinds of skips, and stages counted from 1."""
         kinds = [span.kind if isinstance(span, Unit) else "" for span in spans]
         stages = [span.stage if isinstance(span, Unit) else span.index + 1 for span in spans]

@@ -200,7 +200,7 @@ def _across_images(curves: numpy.ndarray, stage: numpy.ndarray | None) -> tuple[
     known = [place for place in range(len(curves)) if not numpy.isnan(curves[place]).any()]
     own, spreads, others = [], [], []
     for place in known:
-        own.append(numpy.mean([_correlation(a, b) for a, b in itertools.combinations(curves[place], 2)]))
+        own.append(_mean([_correlation(a, b) for a, b in itertools.combinations(curves[place], 2)]))
         spreads.append(spread(curves[place]))
         rivals = [other for other in known if other != place and (stage is None or stage[other] == stage[place])]
         pairs = (zip(curves[place], curves[other], strict=True) for other in rivals)  # of the same image
