@@ -34,9 +34,14 @@ def dynamics_data() -> xarray.Dataset:
     values[0, :, 0] = values[0, 0, 1] = numpy.nan
     dimensions = ("architecture", "seed", "level")
     keys = ("log_largest", "log_tenth", "log_condition", "index")
+    at_excess = (("architecture", "seed", "excess"), values[:, :, :1])
     return xarray.Dataset(
-        {**dict.fromkeys(keys, (dimensions, values)), "rate": ("architecture", [0.01, 0.1, 0.1, 0.1])},
-        {"architecture": NAMES, "seed": [0, 1], "level": levels},
+        {
+            **dict.fromkeys(keys, (dimensions, values)),
+            "at_excess": at_excess,
+            "rate": ("architecture", [0.01, 0.1, 0.1, 0.1]),
+        },
+        {"architecture": NAMES, "seed": [0, 1], "level": levels, "excess": [3.0]},
         {"measure": "shortcut_dynamics", "data": "mnist", "depth": 16, "lowest_loss": 0.3},
     )
 
@@ -121,7 +126,9 @@ def test_the_view_on_the_way() -> None:
     view = dynamics_view({"dynamics": dynamics_data()})
     assert list(view.figures) == ["dynamics-eigenvalues", "dynamics-condition"]
     assert "networks of depth 16 are trained on mnist" in view.figures["dynamics-eigenvalues"].caption
-    condition, index = view.tables
+    condition, index, excess = view.tables
+    assert excess.rows == [["3", "-", "1.10 ± 0.14", "2.10 ± 0.14", "3.10 ± 0.14"]]
+    assert len(dynamics_view({"dynamics": dynamics_data().drop_vars("at_excess")}).tables) == 2
     assert [row[1] for row in condition.rows] == ["-", "0.20", "0.10 ± 0.14", "0.10 ± 0.14"]
     assert index.rows[0][2] == "1.1000 ± 0.1414"
     assert "xavier 0.01, orthogonal 0.1" in condition.about

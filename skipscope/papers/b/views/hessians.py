@@ -70,6 +70,8 @@ def dynamics_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     for name, data in datasets.items():
         words = {"depth": data.attrs["depth"], "data": data.attrs["data"], "runs": counted(data.sizes["seed"], "run")}
         tables += [_by_loss(data, "log_condition", RATIO), _by_loss(data, "index", "Index")]
+        if "at_excess" in data:  # version 0.1.0 has no such numbers
+            tables.append(_at_excess(data))
         eigenvalues = {"log_largest": "log10 of the largest |lambda|", "log_tenth": "log10 of the 10th percentile"}
         condition = {"log_condition": "log10 of their ratio", "index": "share of negative eigenvalues"}
         figures[f"{name}-eigenvalues"] = Picture(
@@ -126,6 +128,15 @@ def _by_loss(data: xarray.Dataset, quantity: str, title: str) -> Table:
         "{0}": _over_runs(quantity, 4 if quantity == "index" else 2),
     }
     return table_of(data, f"{title}, by loss", columns, about, rows={"level": ""})
+
+
+def _at_excess(data: xarray.Dataset) -> Table:
+    about = (
+        f"{RATIO}, mean and standard deviation over {counted(data.sizes['seed'], 'run')} where they first fall to "
+        "these losses above that of the best linear map. A dash where none does: a run can begin below, or end above."
+    )
+    columns: Columns = {"{0}": _over_runs("at_excess", 2)}
+    return table_of(data, "Conditioning at equal distances from the optimum", columns, about, rows={"excess": "excess"})
 
 
 def _turning_points(data: xarray.Dataset) -> Table:
