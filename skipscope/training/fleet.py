@@ -36,7 +36,7 @@ from skipscope.training.history import History
 from skipscope.training.hooks import start_anew
 from skipscope.training.surroundings import one_thread
 
-LARGEST_STACK = 16  # members: more gain little, and their states leave the cache
+LARGEST_STACK = 32  # members: more gain little, and their states leave the cache
 SPLIT_FROM = 8  # members, from which on there are two stacks, for two cores
 
 

@@ -334,7 +334,8 @@ def test_networks_with_different_activations_are_different_architectures() -> No
 
 
 @pytest.mark.parametrize(
-    ("members", "sizes"), [(1, [1]), (7, [7]), (8, [4, 4]), (17, [9, 8]), (32, [16, 16]), (33, [11, 11, 11])]
+    ("members", "sizes"),
+    [(1, [1]), (7, [7]), (8, [4, 4]), (17, [9, 8]), (32, [16, 16]), (33, [17, 16]), (65, [22, 22, 21])],
 )
 def test_sizes_of_stacks(members: int, sizes: list[int]) -> None:
     assert stack_sizes(members) == sizes
