@@ -65,7 +65,7 @@ class BlockNetwork(nn.Module):
                 continue
             if spec.initial == "he":
                 like = "relu" if spec.activation == "relu" else "linear"
-                nn.init.kaiming_normal_(weight, mode=fan, nonlinearity=like)
+                nn.init.kaiming_normal_(weight, mode=fan, nonlinearity=like)  # type: ignore[arg-type]
             elif spec.initial == "xavier":
                 nn.init.xavier_normal_(weight)
             elif spec.initial == "orthogonal":

@@ -50,11 +50,13 @@ def calibration(bench: Bench, of: TwinSubject) -> xarray.Dataset:
 
 def _calibrated(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     (seed,), recipes = bench.calibration_seeds(1), of.settings.recipes
-    values = numpy.full((len(of.calibrated), len(recipes)), numpy.nan)
-    for (row, title), (column, recipe) in product(enumerate(of.calibrated), enumerate(recipes)):
-        network = of.calibration(title, recipe).trained(bench, seed)
-        if not network.diverged:
-            values[row, column] = accuracy(network.model, of.data.train)
+    pairs = list(product(of.calibrated, recipes))
+    networks = [of.calibration(title, recipe).network(seed, bench.device) for title, recipe in pairs]
+    reached = [
+        numpy.nan if network.diverged else accuracy(network.model, of.data.train)
+        for network in bench.trained_fleet(networks)
+    ]
+    values = numpy.array(reached).reshape(len(of.calibrated), len(recipes))
     return xarray.Dataset(
         {"train_accuracy": (("network", "recipe"), values)},
         {
@@ -76,7 +78,7 @@ def chosen(bench: Bench, of: TwinSubject) -> Chosen:
     return choice(ranked, tuple(of.models), of.settings.go_on, equal=of.settings.equal_rates)
 
 
-def best_first(recipes: Sequence[Recipe], accuracies: Sequence[float]) -> list[Recipe]:
+def best_first(recipes: Sequence[Recipe], accuracies: Sequence[float] | numpy.ndarray) -> list[Recipe]:
     """Those that diverged last; of equal ones the earlier first."""
     found = dict(zip(recipes, numpy.nan_to_num(accuracies, nan=-1.0), strict=True))
     return sorted(recipes, key=lambda recipe: -found[recipe])
@@ -112,10 +114,13 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     reached = {name: numpy.zeros(shape, int if name == "reached_epoch" else float) for name in names}
     for row, title in enumerate(of.models):
         measured = recipes.measured[title]
+        trained_at = recipes.go_on if of.settings.equal_rates else (measured,)
+        pairs = list(product(of.seeds, trained_at))
+        networks = [of.twin(title, recipe).network(seed, bench.device) for seed, recipe in pairs]
+        of_title = dict(zip(pairs, bench.trained_fleet(networks), strict=True))
         for column, seed in enumerate(of.seeds):
             here = row, column
-            trained_at = recipes.go_on if of.settings.equal_rates else (measured,)
-            found = {recipe: of.twin(title, recipe).trained(bench, seed) for recipe in trained_at}
+            found = {recipe: of_title[seed, recipe] for recipe in trained_at}
             for recipe, network in found.items():
                 place = (*here, recipes.go_on.index(recipe))
                 by_rate["status"][place] = network.history.status

@@ -276,9 +276,7 @@ def test_the_view_of_twins() -> None:
     assert list(rates.rows[0]) == ["PlainNet", "20.1 / 15.1 %", "15.1 / 10.1 %", "diverged"]
     assert list(rates.rows[1])[:2] == ["ResNet", "-"]
     assert list(rates.rows[2]) == ["ResNeXt", "60.0 / 55.0 % (1)", "79.0 / 74.0 % (1)", "98.0 / 93.0 % (1)"]
-    assert view.sentences[0] == (
-        f"{CASE}, train accuracy (chance 10.0%): PlainNet 20.1%, ResNet 99.1%, ResNeXt 98.0%."
-    )
+    assert view.sentences[0] == (f"{CASE}, train accuracy (chance 10.0%): PlainNet 20.1%, ResNet 99.1%, ResNeXt 98.0%.")
 
 
 def test_cases_have_titles_of_their_own() -> None:

@@ -62,8 +62,7 @@ def training(bench: Bench, settings: TwinSettings) -> xarray.Dataset:
     rates, seeds = sorted({recipe.rate for recipe in recipes}, reverse=True), max((of.seeds for of in kinds), key=len)
     values = numpy.full((len(kinds), len(rates), len(seeds)), numpy.nan)
     for (place, of), recipe in zip(enumerate(kinds), recipes, strict=True):
-        for column, seed in enumerate(of.seeds):
-            network = of.twin(PLAIN, recipe).trained(bench, seed)
+        for column, network in enumerate(of.twin(PLAIN, recipe).trained_all(bench).values()):
             values[place, rates.index(recipe.rate), column] = accuracy(network.model, of.data.train)
     found = _accuracies(list(MODELS.values()), kinds[0], rates, seeds, values, "training")
     return found.assign_coords(

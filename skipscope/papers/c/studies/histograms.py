@@ -271,9 +271,10 @@ def evidence(sizes: Mapping[str, xarray.Dataset], ranks: Mapping[str, xarray.Dat
         of_sizes[AT_THE_END[what]] = partial(ratio, what=what, place=PLACES[0])
     of_ranks: dict[Quantity, Reader] = {}
     for what, when, title in PLACE_OF:
-        here = {"when": when, "title": title}
-        of_ranks[RANK_SHARE[what, when, title]] = partial(share, name=SHARES[what], **here)
-        of_ranks[SINGULAR_SHARE[what, when, title]] = partial(share, name=SINGULAR[what], reduce="mean", **here)
+        of_ranks[RANK_SHARE[what, when, title]] = partial(share, name=SHARES[what], when=when, title=title)
+        of_ranks[SINGULAR_SHARE[what, when, title]] = partial(
+            share, name=SINGULAR[what], when=when, title=title, reduce="mean"
+        )
     return {C8: gathered(sizes, of_sizes, _unfitted), C15: gathered(ranks, of_ranks, _unfitted)}
 
 
