@@ -62,9 +62,16 @@ def followed(bench: Bench, subject: Subject, studies: Sequence[str]) -> list[xar
 def train_all(bench: Bench, subjects: Iterable[Subject]) -> None:
     """Trains the networks of several subjects before any is measured, at the same time where that is possible.
 
-    `Subject.trained` then finds them.
+    `Subject.trained` then finds them. Those that the run has measured already are not needed any more.
     """
-    bench.trained_fleet([network for subject in subjects for network in subject.networks(bench.device)])
+    networks = [
+        subject.network(seed, bench.device)
+        for subject in subjects
+        for seed in subject.seeds
+        if not bench.run.has(f"data/{subject.key(bench.device, seed)}.nc")
+    ]
+    if networks:
+        bench.trained_fleet(networks)
 
 
 def untrained(bench: Bench, subject: Subject, draws: int) -> xarray.Dataset:

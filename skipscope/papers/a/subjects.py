@@ -43,7 +43,7 @@ class TrainingSettings(Constrained):
     decay_budget: Annotated[float | None, at_least(0)] = None  # takes the place of weight_decay: see `decay_budget_of`
     images: Annotated[int, at_least(1)] = 10  # training samples at which Jacobians are taken
     looks: Looks = LOOKS
-    draws: Annotated[int, at_least(1)] = 64  # untrained networks, for controls
+    untrained: Annotated[int, at_least(1)] = 64  # random networks before training, for controls
 
     def expectations(self) -> Iterator[Expectation]:
         self.training(self.batch)  # raises where a number of the training is wrong
@@ -68,7 +68,7 @@ SMOKE: dict[str, Any] = {  # for tests: two epochs, in which nothing aligns
     "batch": 20,
     "images": 2,
     "looks": (0.0, 0.5, 1.0),
-    "draws": 2,
+    "untrained": 2,
 }
 
 

@@ -514,7 +514,7 @@ def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkey
     assert not found[A6]
     require_all_quantities({claim: found[claim] for claim in (A1, A2, A3, A4, A5, A7)})
     assert found[A1][0].seeds == (1000,)
-    assert len(of(found, A3)[alignment.WIDE_AT_START]) == settings.draws == 2
+    assert len(of(found, A3)[alignment.WIDE_AT_START]) == settings.untrained == 2
     saved = load_run(tmp_path / "run")
     kinds = [saved.dataset(name).attrs.get("measure") for name in saved.names]
     assert sorted(filter(None, kinds)) == ["alignment", "collapse_along", "emergence", "trajectories"]

@@ -173,7 +173,7 @@ def run(bench: Bench, settings: AlignmentSettings) -> Evidence:
     for place, text in enumerate(settings.subjects):
         seeds = bench.seeds(settings.other_networks if place else settings.networks)
         chosen = subject(bench, settings, text, seeds=seeds, least_width=LEAST_WIDTH)
-        found[judged_as(text, chosen)] = emergence(bench, chosen), untrained(bench, chosen, settings.draws)
+        found[judged_as(text, chosen)] = emergence(bench, chosen), untrained(bench, chosen, settings.untrained)
         portraits(bench, chosen)
     return evidence(found)
 

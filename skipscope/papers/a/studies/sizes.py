@@ -75,7 +75,7 @@ def run(bench: Bench, settings: SizesSettings) -> Evidence:
         subjects[cell(judged_as(settings.subject, one), width, depth)] = one
     train_all(bench, subjects.values())
     return evidence(
-        {name: (emergence(bench, one), untrained(bench, one, settings.draws)) for name, one in subjects.items()}
+        {name: (emergence(bench, one), untrained(bench, one, settings.untrained)) for name, one in subjects.items()}
     )
 
 

@@ -31,6 +31,7 @@ import xarray
 from torch import Tensor
 
 from skipscope.constraints import Constrained, Expectation, above, at_least, each, not_empty
+from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.numerics import normal, random_numbers, seed_of
 from skipscope.papers.a import PAPER
@@ -47,6 +48,7 @@ from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.papers.kit.tables import table
 from skipscope.trace import trace
 from skipscope.training import Settings
+from skipscope.training.networks import Network
 
 MEASURE = "theory_unconstrained_jacobians"
 FLAT_LOSS = "flat at zero"
@@ -90,8 +92,11 @@ SUPREMUM = Quantity("|supremum over rotations - formula|")
 LARGEST_SAMPLE = Quantity("largest sample - formula")
 LOWER_ASCENTS = Quantity("ascents of which the worst start is lower")
 AT_BOUNDARY = Quantity("|logit at the boundary|")
-LOGIT_ERROR = Quantity("median relative error of the linearised logit")
-CLOSER_ERROR = {share: Quantity(f"the same at {share:g} of the distance") for share in (SHARES[-3], SHARES[-1])}
+LOGIT_ERROR = Quantity("median relative error of the linearised logit", "ratio")
+CLOSER_ERROR = {
+    share: Quantity(f"the same at {share:g} of the distance", "ratio") for share in (SHARES[-3], SHARES[-1])
+}
+BINARY_NETWORKS = Quantity("networks")  # whose logit is linearised, in words
 A17 = Claim(
     "A17",
     "The trace inequality behind theorem 3.3, and the linearised logit that motivates its model.",
@@ -114,6 +119,7 @@ class Theorem33Settings(Constrained):
     classes: tuple[int, ...] = (3, 8)
     epochs: Annotated[int, at_least(1)] = 60
     samples: Annotated[int, at_least(1)] = 20  # whose logit is linearised
+    networks: Annotated[int, at_least(1)] = 8  # in which it is
 
     def expectations(self) -> Iterator[Expectation]:
         yield len(self.classes) == 2, f"classes: expected two, got {self.classes}"
@@ -125,7 +131,8 @@ def run(bench: Bench, settings: Theorem33Settings) -> Evidence:
         bench.part("flat", lambda: _optima(settings, bench.seed, (FLAT_LOSS,), "flat")),
         bench.part("stationary", lambda: _stationary(settings, bench.seed)),
         bench.part("traces", lambda: _traces(settings, bench.seed)),
-        bench.part("logits", lambda: _logits(bench, settings)),
+        bench.part("logits", lambda: _logits(bench, settings, bench.seeds(1)[0])),
+        bench.part("networks", lambda: _networks(bench, settings)),
     )
 
 
@@ -135,9 +142,11 @@ def evidence(
     stationary: xarray.Dataset,
     traces: xarray.Dataset,
     logits: xarray.Dataset,
+    networks: xarray.Dataset,
 ) -> Evidence:
+    """networks: of these one value each; `logits`, sample by sample of the first one, are for the picture."""
     best = optima.isel(start=0)
-    error = logits["error"].median("sample")
+    error = networks["error"]
     size, flipped = stationary["size"].values, stationary["flipped"].values > 0
     curvature = stationary["curvature"].values
     saddles, minima = curvature[(size > 1) & flipped], curvature[(size == 1) & flipped]
@@ -161,9 +170,10 @@ def evidence(
             SUPREMUM: float(abs(traces["ascended"] - traces["formula"]).max()),
             LARGEST_SAMPLE: float((traces["sampled"] - traces["formula"]).max()),
             LOWER_ASCENTS: int((traces["worst"] < traces["formula"] - 1e-8).sum()),
-            AT_BOUNDARY: float(abs(logits["at_boundary"]).max()),
-            LOGIT_ERROR: float(error.sel(share=1.0)),
-            **{quantity: float(error.sel(share=share)) for share, quantity in CLOSER_ERROR.items()},
+            AT_BOUNDARY: float(networks["at_boundary"].max()),
+            LOGIT_ERROR: error.sel(share=1.0).values.tolist(),
+            **{quantity: error.sel(share=share).values.tolist() for share, quantity in CLOSER_ERROR.items()},
+            BINARY_NETWORKS: f"{networks.sizes['network']} of {networks.attrs['title']}",
         },
     }
 
@@ -276,11 +286,34 @@ def _traces(settings: Theorem33Settings, seed: int) -> xarray.Dataset:
 # -- the linearised logit
 
 
-def _logits(bench: Bench, settings: Theorem33Settings) -> xarray.Dataset:
-    """Training samples of one class, boundary points on the way to samples of the other, and points between."""
+def _networks(bench: Bench, settings: Theorem33Settings) -> xarray.Dataset:
+    """(network, share): medians over the samples of each network."""
+    seeds = bench.seeds(settings.networks)
+    data, way = _binary(bench, settings)
+    bench.trained_fleet([Network(settings.model, data, way, seed, bench.device) for seed in seeds])
+    found = [_logits(bench, settings, seed) for seed in seeds]
+    return xarray.Dataset(
+        {
+            "error": (("network", "share"), [one["error"].median("sample").values for one in found]),
+            "at_boundary": ("network", [float(abs(one["at_boundary"]).max()) for one in found]),
+            "train_accuracy": ("network", [one.attrs["train_accuracy"] for one in found]),
+            "test_accuracy": ("network", [one.attrs["test_accuracy"] for one in found]),
+        },
+        {"network": seeds, "share": list(SHARES)},
+        {"measure": MEASURE, "part": "networks", "title": found[0].attrs["title"], "samples": settings.samples},
+    )
+
+
+def _binary(bench: Bench, settings: Theorem33Settings) -> tuple[Dataset, Settings]:
+    """What networks of two classes are trained on, and how."""
     data = bench.data("digits").subset(classes=settings.classes)
-    way = Settings(epochs=settings.epochs, rate=0.05, weight_decay=5e-3)
-    found = bench.trained(settings.model, data, way, seed=bench.seeds(1)[0])
+    return data, Settings(epochs=settings.epochs, rate=0.05, weight_decay=5e-3)
+
+
+def _logits(bench: Bench, settings: Theorem33Settings, seed: int) -> xarray.Dataset:
+    """Training samples of one class, boundary points on the way to samples of the other, and points between."""
+    data, way = _binary(bench, settings)
+    found = bench.trained(settings.model, data, way, seed=seed)
     model = copy.deepcopy(found.model).to("cpu", torch.float64)
     images, labels = data.train.images().to("cpu", torch.float64), data.train.labels.cpu()
     with torch.no_grad():
@@ -340,6 +373,7 @@ STUDY = Study(
             model="type1-digits-c2-w16-b2-preactivation",
             epochs=5,
             samples=4,
+            networks=2,
         ),
         "quick": Theorem33Settings(),
         "full": FULL,

@@ -1,5 +1,7 @@
 """Theorems of paper A as code: closed forms and constructions, each of which can be checked and printed."""
 
+from skipscope.papers.a.theory.linear_branches import LinearBranches as LinearBranches
+from skipscope.papers.a.theory.linear_branches import linear_branches as linear_branches
 from skipscope.papers.a.theory.linearised_logit import LinearisedLogit as LinearisedLogit
 from skipscope.papers.a.theory.linearised_logit import boundary_points as boundary_points
 from skipscope.papers.a.theory.linearised_logit import linearised_logit as linearised_logit

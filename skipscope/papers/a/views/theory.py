@@ -279,6 +279,20 @@ LINE_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
         "line, equally spaced, as long as every slope is 1.",
     ),
 }
+LINE_TABLES["assumption"] = TableOf(
+    "Theorem 3.1: the assumption of linear branches",
+    {
+        "networks": lambda group: f"{group.sizes['network']} {group['trained'].values[0]}",
+        "|step - J h| / |step|": ("error", "median"),
+        "smallest": ("error", "min"),
+        "largest": ("error", "max"),
+        "share of bias": ("bias", "median"),
+    },
+    "The theorem takes a step of a network for J h. Medians over blocks and {images} training images of each network, "
+    "and of these over the networks; an error of 1 is as large as the step. Bias: what is left of a branch at h = 0, "
+    "continued linearly.",
+    rows={"form": "form"},
+)
 FREE_PICTURES = {
     "jacobian-values": PictureOf("optima", VALUES, jacobian_values),
     "jacobian-invariant": PictureOf("optima", INVARIANT, jacobian_invariant),
@@ -328,5 +342,16 @@ FREE_TABLES: dict[str, Callable[[xarray.Dataset], Table]] = {
         rows={"share": "share of the way"},
     ),
 }
+FREE_TABLES["networks"] = TableOf(
+    "The linearised logit in several networks",
+    {
+        "median error": ("error", "median"),
+        "smallest": ("error", "min"),
+        "largest": ("error", "max"),
+    },
+    "{title}: medians over {samples} training samples of each of {number_of_network} networks, and of these over the "
+    "networks, against how far points are from the boundary.",
+    rows={"share": "share of the way"},
+)
 straight_lines_view = ViewOfParts(LINE_TABLES, LINE_PICTURES, _line_sentences)
 unconstrained_jacobians_view = ViewOfParts(FREE_TABLES, FREE_PICTURES, _free_sentences)
