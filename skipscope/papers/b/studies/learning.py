@@ -368,10 +368,10 @@ def alike(one: ByDepth, plain: ByDepth, networks: int) -> dict[Quantity, Any]:
             others = [cell for cell in every if cell is not ours and cell is not theirs]
             if depth in quantities:
                 found[quantities[depth]] = apart(ours, theirs, others)
-    for depth, (_, theirs) in pairs.items():
+    for depth, (_, orthogonal) in pairs.items():
         if depth in LOSS_FLOOR:
-            found[LOSS_FLOOR[depth]] = between_seeds(excess(theirs)[:, None])
-            found[CURVE_FLOOR[depth]] = between_seeds(theirs["curve"].values)
+            found[LOSS_FLOOR[depth]] = between_seeds(excess(orthogonal)[:, None])
+            found[CURVE_FLOOR[depth]] = between_seeds(orthogonal["curve"].values)
     compared = (part for pair in pairs.values() for part in pair)
     return {**found, DEPTHS_OF_LOSSES: list(pairs), ON_EDGE: _on_edges(compared)}
 

@@ -199,14 +199,14 @@ def _of_residual(parts: Sequence[xarray.Dataset]) -> dict[Claim, Measured]:
     epochs = int(parts[0].attrs["epochs"])
     unmet = f"{epochs} of the {RESIDUAL_EPOCHS} epochs that it takes" if epochs < RESIDUAL_EPOCHS else ""
     norms = {
-        NORM_SLOPE["residual"]: slope_of_all(parts, lambda part: numpy.log(part["norm"].isel(step=-1))),
+        NORM_SLOPE["residual"]: slope_of_all(parts, lambda part: numpy.log(part["norm"].isel(step=-1).values)),
         RESIDUAL_SLOPE_IN_TRAINING: slope_of_all(
-            parts, lambda part: numpy.log(part["norm"].isel(step=slice(1, None))).mean("step")
+            parts, lambda part: numpy.log(part["norm"].transpose("seed", "step").values[:, 1:]).mean(1)
         ),
         EQUAL_LOSS_SLOPE["residual"]: slopes_at_equal_loss(parts),
         FALLING_SHARE["residual"]: shares_falling(parts),
     }
-    outputs = {RESIDUAL_BRANCH_SLOPE: slope_of_all(parts, lambda part: numpy.log(part["branch"]))}
+    outputs = {RESIDUAL_BRANCH_SLOPE: slope_of_all(parts, lambda part: numpy.log(part["branch"].values))}
     return {B14: _measured(parts, subject, norms, unmet), B22: _measured(parts, subject, outputs, unmet)}
 
 
@@ -217,9 +217,9 @@ def _measured(
     return Measured(values, subject, fewest["seed"].values.tolist(), unmet=unmet)
 
 
-def slope_of_all(parts: Sequence[xarray.Dataset], logs: Callable[[xarray.Dataset], xarray.DataArray]) -> Slope:
+def slope_of_all(parts: Sequence[xarray.Dataset], logs: Callable[[xarray.Dataset], numpy.ndarray]) -> Slope:
     """Of logarithms (seed) over log depth, through all networks of all depths."""
-    values = [numpy.atleast_1d(logs(part).values) for part in parts]
+    values = [logs(part) for part in parts]
     at = [math.log(part.attrs["depth"]) for part, each in zip(parts, values, strict=True) for _ in each]
     return Slope(at, numpy.concatenate(values).tolist())
 
