@@ -16,7 +16,7 @@ from skipscope.papers.a.figures.emergence import (
     last_values,
     values_by_case,
 )
-from skipscope.papers.a.views.emergence import COLUMNS, collapse_along_view, emergence_view
+from skipscope.papers.a.views.emergence import COLUMNS, collapse_along_view, emergence_view, population_view
 from skipscope.report.views import sections_of
 
 EPOCHS = (0, 5, 15, 38, 100, 175, 250)
@@ -286,3 +286,22 @@ def test_cases_of_version_0_1_0_are_recognised_by_their_titles() -> None:
     assert list(then.figures) == list(now.figures)
     assert "counterfactuals" in then.figures
     assert then.sentences == now.sentences
+
+
+def test_a_population_is_shown_by_its_decays_and_cases() -> None:
+    cases = ["a", "a", "b", "b"]
+    numbers = {"nc1": [0.1, 0.3, 5, 7], "over_chance_all": [0.5, 0.6, 1, 1], "line_shape": [1.0, 1.1, 3, 4]}
+    numbers |= {"train_accuracy": [1.0] * 4, "test_accuracy": [0.9] * 4, "weight_decay": [5e-3, 5e-3, 0, 0]}
+    data = xarray.Dataset(
+        {"case": ("network", cases), **{name: ("network", values) for name, values in numbers.items()}},
+        {"network": range(4)},
+        {"measure": "alignment_population", "network": "type1-mnist-w64-b16", "study": "A.collapse"},
+    )
+    view = population_view({"collapse-population": data})
+    (picture,) = view.figures.values()
+    assert picture.studies == ("A.collapse",)
+    assert [trace.name for trace in picture.figure.data] == ["decay 0", "decay 0.005"]
+    assert list(picture.figure.data[1].x) == [0.1, 0.3]
+    (table,) = view.tables
+    assert [row[1:4] for row in table.rows] == [["a", "2", "0.2"], ["b", "2", "6"]]
+    assert len(sections_of({"collapse-population": data})) == 1

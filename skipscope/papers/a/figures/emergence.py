@@ -14,7 +14,7 @@ import xarray
 
 from skipscope.report.charts import Axis, Series, axis, chart, titled_first
 from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH, decay, leading_values
-from skipscope.report.style import COLOURS, GREY, by_network, look, named_ticks, names_of, needs_logarithm
+from skipscope.report.style import COLOURS, GREY, by_network, look, members, named_ticks, names_of, needs_logarithm
 
 PANELS = {
     "line_shape": "line shape score, 1 = straight",
@@ -176,6 +176,31 @@ def collapse_in_training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]
         y=titled_first("NC1", 2, log=True),
         height=460,
         horizontal_spacing=0.1,
+    )
+
+
+def collapse_across(dataset: xarray.Dataset) -> Any:
+    """NC1 against m over its chance level, one point per network, one colour per weight decay.
+
+    dataset: of the study A.collapse, `nc1`, `over_chance_all`, `weight_decay` and `case` (network).
+    """
+    hover = "%{text}<br>NC1 %{x:.3g}, m / chance %{y:.3g}"
+    return chart(
+        [
+            Series(
+                f"decay {decay:g}",
+                data["nc1"],
+                data["over_chance_all"],
+                hover,
+                mode="markers",
+                size=8,
+                text=[str(case) for case in data["case"].values],
+            )
+            for decay, data in members(dataset.sortby("weight_decay"), "weight_decay")
+        ],
+        x=axis("NC1 before the classifier", log=True),
+        y=axis("m / chance"),
+        height=460,
     )
 
 

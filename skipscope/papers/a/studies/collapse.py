@@ -114,7 +114,7 @@ def _population(bench: Bench, members: Sequence[Subject]) -> xarray.Dataset:
     return xarray.Dataset(
         {key: ("network", [row[key] for row in rows]) for key in rows[0]},
         {"network": range(len(rows))},
-        {"measure": "alignment_population", "title": f"{members[0].model}: alignment and neural collapse"},
+        {"measure": "alignment_population", "network": members[0].model, "title": "a population"},
     )
 
 

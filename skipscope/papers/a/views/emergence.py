@@ -10,6 +10,7 @@ import xarray
 from skipscope.measure.alignment_summary import depth_fit
 from skipscope.papers.a.figures.emergence import (
     as_alignment,
+    collapse_across,
     collapse_in_training,
     counterfactuals,
     emergence,
@@ -22,7 +23,7 @@ from skipscope.report.style import COLOURS
 from skipscope.report.table import Cell, Table, mean_count, number, table_of_each, with_error
 from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, in_groups, named
 
-ALIGNMENT, CHANGED, COLLAPSE = ("A.alignment", "A.collapse"), ("A.counterfactuals",), ("A.collapse",)
+ALIGNMENT, COLLAPSE = ("A.alignment", "A.collapse"), ("A.collapse",)
 TRAINED_BY = ("network", "data", "epochs", "rate", "weight_decay")  # attributes in which cases differ
 CURVES_IN_FIGURE = len(COLOURS)  # curves of one figure
 
@@ -88,6 +89,11 @@ NC1 = (
     "log10(1 + epoch), one curve per network; and layer by layer at the first and at the last epoch. The paper (Li and "
     "Papyan) finds neural collapse, NC1 near zero, together with alignment: curves on the left should fall when m does."
 )
+POPULATION = (
+    "Neural collapse and alignment of {n} trained networks that differ in weight decay, random labels and samples: NC1 "
+    "before the classifier and m of all pairs of units over its chance level. The paper (Li and Papyan) finds both in "
+    "the same networks: points should rise from the lower left to the upper right, and those without decay stay at 1."
+)
 
 
 def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
@@ -103,11 +109,11 @@ def emergence_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     base = _base(subjects, changed)
     if changed:
         beside = {title: subjects[title] for title in ([base] if base else [])}
-        caption = CHANGES.format(base=base) if base else NO_BASE
-        figures["counterfactuals"] = Picture(caption, counterfactuals({**beside, **changed}, base), CHANGED)
+        caption, studies = CHANGES.format(base=base) if base else NO_BASE, _studies(changed)
+        figures["counterfactuals"] = Picture(caption, counterfactuals({**beside, **changed}, base), studies)
         for name, group in in_groups("counterfactuals-along", changed, CURVES_IN_FIGURE - len(beside)).items():
-            figures[name] = Picture(CHANGED_ALONG, emergence({**beside, **group}), CHANGED)
-        figures["counterfactuals-values"] = Picture(CHANGED_VALUES, values_by_case({**beside, **changed}), CHANGED)
+            figures[name] = Picture(CHANGED_ALONG, emergence({**beside, **group}), studies)
+        figures["counterfactuals-values"] = Picture(CHANGED_VALUES, values_by_case({**beside, **changed}), studies)
     ordered = {**subjects, **changed}
     tables = [
         _statistics("after training", ordered, -1),
@@ -136,7 +142,34 @@ def collapse_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     return View([table], figures, sentences)
 
 
+def population_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    """Networks that differ in decay, labels and samples, one point each."""
+    figures = {
+        name: Picture(POPULATION.format(n=data.sizes["network"]), collapse_across(data), COLLAPSE)
+        for name, data in datasets.items()
+    }
+    columns: dict[str, Cell] = {
+        "networks": lambda here: str(here.sizes["network"]),
+        "NC1, last layer": ("nc1", "median"),
+        "m / chance": ("over_chance_all", "median"),
+        "LSS": ("line_shape", "median"),
+        "train accuracy": ("train_accuracy", "median"),
+        "test accuracy": ("test_accuracy", "median"),
+    }
+    about = "Medians over the networks of each case, which differ in their seed alone."
+    table = table_of_each(
+        named(datasets), "Alignment and neural collapse across networks", columns, about, rows={"case": "case"}
+    )
+    return View([table], figures, [])
+
+
 # -- cases
+
+
+def _studies(cases: Mapping[str, xarray.Dataset]) -> tuple[str, ...]:
+    """Which made them. Version 0.1.0 had one study for all."""
+    found = [str(data.attrs.get("study", "A.counterfactuals")).split(", ") for data in cases.values()]
+    return tuple(dict.fromkeys(study for studies in found for study in studies))
 
 
 def _changed(data: xarray.Dataset) -> bool:
