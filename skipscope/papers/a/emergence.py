@@ -86,7 +86,7 @@ def untrained(bench: Bench, subject: Subject, draws: int) -> xarray.Dataset:
 
 def _drawn(bench: Bench, subject: Subject) -> xarray.Dataset:
     images, _ = subject.samples(bench.device)
-    model = subject.network(subject.seeds[0], bench.device).initial().eval()
+    model: Any = subject.network(subject.seeds[0], bench.device).initial().eval()
     trunk, rows = traced(model, images[:2]), []
     progress = bench.steps(f"untrained networks of {subject.title}")
     for done, seed in enumerate(subject.seeds):

@@ -13,6 +13,7 @@ from skipscope.errors import InputError
 from skipscope.models import build, resolve
 from skipscope.models.names import parse
 from skipscope.papers.a.networks import AlignmentNet, AlignmentSpec
+from skipscope.trace import trace
 from skipscope.training import Settings, train
 from skipscope.training.networks import Network
 
@@ -27,6 +28,7 @@ from skipscope.training.networks import Network
         ("type3-cifar-c5-preactivation", AlignmentSpec(3, input_shape=(3, 32, 32), classes=5, preactivation=True)),
         ("type3-imagenette32-noskips", AlignmentSpec(3, input_shape=(3, 32, 32), skips=False)),
         ("type2-imagenette-drop20", AlignmentSpec(2, input_shape=(3, 64, 64), stochastic_depth=0.2)),
+        ("type1-mnist-b6-skip25", AlignmentSpec(1, 6, skip_factor=0.25)),
         ("type1-digits-drop5-decay", AlignmentSpec(1, input_shape=(1, 8, 8), stochastic_depth=0.05, decay=True)),
     ],
 )
@@ -59,6 +61,9 @@ def test_a_source_has_a_batch_that_fits(name: str) -> None:
         ("type1-mnist-w0", "'w0' expected a number of at least 1 and at most 10000"),
         (f"type1-mnist-b{'9' * 5000}", "at most 10000"),
         ("type1-mnist-drop100", "'drop100' expected a number of at least 1 and at most 99"),
+        ("type1-mnist-skip100", "'skip100' expected a number of at least 1 and at most 99"),
+        ("type2-mnist-skip50", "skip_factor: expected skips, of a fully connected network"),
+        ("type1-mnist-noskips-skip50", "skip_factor: expected skips"),
         ("type1-mnist-w8-w16", "'w16' says width a second time"),
         ("type1-mnist-p2", "type1 has a stem of its own, so 'p2' has no meaning; use type2"),
         ("type3-mnist-p2", "use type2"),
@@ -140,3 +145,15 @@ def test_stochastic_depth_follows_the_seed() -> None:
 
     assert losses(0) == losses(0)
     assert losses(0) != losses(1)
+
+
+def test_a_weakened_skip_lets_a_part_of_the_state_through() -> None:
+    whole, half = (build(f"type1-digits-w8-b2{option}").eval() for option in ("", "-skip50"))
+    half.load_state_dict(whole.state_dict())
+    state = torch.rand(3, 8)
+    for one, other in zip(whole.stage1, half.stage1, strict=True):
+        branch = one.branch(state)
+        assert torch.equal(one(state), torch.relu(state + branch))
+        assert torch.equal(other(state), torch.relu(0.5 * state + branch))
+    trunk = trace(half, torch.rand(2, 1, 8, 8))
+    assert len(trunk.units) == 2

@@ -9,7 +9,9 @@ Of every block and image: |step - J h| / |step|, and |M b| / |step|, the share o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,14 +36,15 @@ class LinearBranches:
 
 
 @torch.no_grad()
-def linear_branches(model: AlignmentNet, images: Tensor) -> LinearBranches:
+def linear_branches(model: AlignmentNet | Any, images: Tensor) -> LinearBranches:
     """model: fully connected, in evaluation mode. Only products with Jacobians are computed."""
     state, errors, biases = model.stem(images), [], []
-    for block in (model.get_submodule(name) for name in model.blocks):
-        value, linear = torch.func.jvp(block.branch, (state,), (state,))
+    blocks: list[Any] = [model.get_submodule(name) for name in model.blocks]
+    for block in blocks:
+        value, linear = _product(block.branch, state, state)
         total = state + value
-        masked = torch.func.jvp(block.tail, (total,), (linear,))[1]
-        constant = torch.func.jvp(block.tail, (total,), (value - linear,))[1]
+        masked = _product(block.tail, total, linear)[1]
+        constant = _product(block.tail, total, value - linear)[1]
         following = block(state)
         step = following - state
         length = torch.linalg.vector_norm(step, dim=1)
@@ -49,3 +52,9 @@ def linear_branches(model: AlignmentNet, images: Tensor) -> LinearBranches:
         biases.append(torch.linalg.vector_norm(constant, dim=1) / length)
         state = following
     return LinearBranches(torch.stack(errors), torch.stack(biases))
+
+
+def _product(function: Callable[[Tensor], Tensor], at: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    """The value of a function, and its Jacobian times a direction."""
+    value, product, *_ = torch.func.jvp(function, (at,), (direction,))
+    return value, product
