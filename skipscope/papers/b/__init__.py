@@ -7,14 +7,15 @@ studies/             one module per study, listed below: settings, what is run, 
 theory/              the theorems as code
 networks/            n-shortcut networks, their loss, their exact Hessian, and many of them trained side by side
 subjects.py          the kinds of networks that are compared, and the data: whitened components of images
-learning_rates.py    the search of the best learning rate
+learning_rates.py    the search of the best learning rate, on networks of calibration
+alike.py             how far apart two kinds of networks are, and networks of one kind that differ in their seeds
 measurements/        what the studies measure, where it is more than fits into their modules
 views/, figures/     what a report shows of the datasets
 
 A network of shortcut depth n has R units of n layers; its depth is n R. M is S^XX - S^YX of whitened inputs X and
-targets Y. cond is the largest over the smallest absolute eigenvalue of the Hessian; log10 cond in B6, B7 and B20 takes
+targets Y. cond is the largest over the smallest absolute eigenvalue of the Hessian; log10 cond in B5 to B7 and B20 takes
 the 10th percentile in place of the smallest, as the paper does. "Excess loss" is the final loss minus the best that a
-linear map can do. Of trained or randomly initialised networks a quantity has one value per seed, unless its note
+linear map can do. Of trained or randomly initialised networks a quantity has one value per network, unless its note
 differs.
 """
 
