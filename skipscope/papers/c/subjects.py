@@ -139,11 +139,12 @@ class TwinSettings(Constrained):
         return tuple(Recipe(rate, warmup) for rate in self.rates for warmup in self.warmups)
 
     def training(self, recipe: Recipe, samples: int, colours: bool = True, epochs: int | None = None) -> Settings:
-        """Of a training with so many samples. epochs: other than those of the settings."""
+        """Of a training with so many samples. epochs: in place of those of the settings, and of the least steps."""
         steps = max(1, samples // self.batch)
-        epochs = self.epochs if epochs is None else epochs
+        if epochs is None:
+            epochs = max(self.epochs, math.ceil(self.least_steps / steps)) if self.epochs > 0 else self.epochs
         return Settings(
-            epochs=max(epochs, math.ceil(self.least_steps / steps)) if epochs > 0 else epochs,
+            epochs=epochs,
             batch=self.batch,
             rate=recipe.rate,
             warmup=recipe.warmup,

@@ -240,8 +240,9 @@ def test_the_best_of_both_twins_go_on_and_they_are_measured_at_resnets() -> None
 
 
 def test_calibration_is_on_a_seed_of_its_own(bench: Bench) -> None:
-    settings = replace(TINY, rates=(0.5, 1e-6), warmups=(0, 1), epochs=3, calibration_epochs=2)
+    settings = replace(TINY, rates=(0.5, 1e-6), warmups=(0, 1), epochs=3, least_steps=8, calibration_epochs=2)
     of = subject(bench, settings, "digits-4-connected-n4")
+    assert (of.training(Recipe(0.5)).epochs, of.calibration(PLAIN, Recipe(0.5)).training.epochs) == (4, 2)
     found = twins.calibration(bench, of)
     assert found["train_accuracy"].shape == (2, 4)
     assert (found.attrs["seed"], found["rate"].values.tolist()) == (0, [0.5, 0.5, 1e-6, 1e-6])
