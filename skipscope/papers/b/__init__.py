@@ -13,10 +13,10 @@ measurements/        what the studies measure, where it is more than fits into t
 views/, figures/     what a report shows of the datasets
 
 A network of shortcut depth n has R units of n layers; its depth is n R. M is S^XX - S^YX of whitened inputs X and
-targets Y. cond is the largest over the smallest absolute eigenvalue of the Hessian; log10 cond in B5 to B7 and B20 takes
-the 10th percentile in place of the smallest, as the paper does. "Excess loss" is the final loss minus the best that a
-linear map can do. Of trained or randomly initialised networks a quantity has one value per network, unless its note
-differs.
+targets Y. cond is the largest over the smallest absolute eigenvalue of the Hessian; log10 cond in B5 to B7 and B20
+takes the 10th percentile in place of the smallest, as the paper does. "Excess loss" is the final loss minus the best
+that a linear map can do. Of trained or randomly initialised networks a quantity has one value per network, unless its
+note differs.
 """
 
 from skipscope.registration import Paper, on_first_use
@@ -32,7 +32,7 @@ PAPER = Paper(
         "dynamics": "Conditioning and index of the Hessian on the way to the optimum (figures 5 and 6)",  # B7 to B9
         "learning": "Final losses at the best learning rate (figures 7 and 8)",  # B10 to B13, and the losses for B20
         "norms": "Deeper networks have smaller weights (figures 2 and 3)",  # B14, B22
-        "shortcuts": "Shortcuts of depths 1 to 4 (figure 9)",  # B19
+        "shortcuts": "Shortcuts of depths 1 to 4 (figure 9)",  # B19, and the ResNets for B23
     },
     views=on_first_use(f"{__name__}.views", "VIEWS"),
 )

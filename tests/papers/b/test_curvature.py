@@ -258,6 +258,7 @@ def passing(by_loss: xarray.Dataset) -> xarray.Dataset:
 
 def decided(claim: Claim, by_loss: xarray.Dataset, epochs: xarray.Dataset) -> list[str]:
     """As if there were enough runs, on MNIST."""
+    by_loss, epochs = by_loss.assign_attrs(snapshots=100), epochs.assign_attrs(even=100)
     measured = about(MNIST, [dynamics.evidence(by_loss, epochs)[claim]], 20)
     return [part.verdict for part in DYNAMICS.decide(claim, measured, "quick").parts]
 
@@ -309,6 +310,15 @@ def test_the_end_is_compared_with_what_seeds_do(way: Run) -> None:
     assert found[dynamics.GAP_AT_END] == [1.0, 1.0]
     assert found[dynamics.END_FLOOR] == 2.0
     assert decided(B7, by_loss, epochs)[2] == "reproduced"  # 1 apart, where seeds alone are 2 apart
+
+
+def test_few_hessians_do_not_decide_about_the_index(way: Run) -> None:
+    found = dynamics.evidence(*way.parts("dynamics", "dynamics-epochs"))
+    assert [found[claim].unmet for claim in (B7, B8, B9)] == [
+        "",
+        "5 of the 100 Hessians on the way that it takes",
+        "6 of the 100 Hessians on the way that it takes",
+    ]
 
 
 def test_rates_on_an_edge_decide_nothing(way: Run) -> None:

@@ -119,6 +119,8 @@ def followed(
             "data": white.name,
             "depth": descents.depth,
             "steps": steps,
+            "snapshots": snapshots,
+            "even": even,
             "lowest_loss": lowest_loss,
         },
     )
