@@ -110,6 +110,19 @@ def test_networks_without_norms_are_reported_of_fewer_seeds() -> None:
         replace(settings, forms=("relu", "bare"))
 
 
+def test_linear_networks_have_epochs_of_their_own() -> None:
+    settings = HISTOGRAMS.presets["full"]
+    assert [settings.of_form(form).epochs for form in histograms.FORMS] == [60, 20, 60, 20]
+    assert HISTOGRAMS.presets["quick"].of_form("linear").epochs == LINEAR.presets["quick"].epochs
+
+
+def test_quick_trains_the_networks_of_other_studies() -> None:
+    """So that a run of the whole paper trains them once: of the same rates, looks and seeds."""
+    for form, study in (("relu", ACCURACY), ("linear", LINEAR)):
+        ours, theirs = HISTOGRAMS.presets["quick"].of_form(form), study.presets["quick"]
+        assert replace(ours, subjects=theirs.subjects) == theirs
+
+
 def test_forms_have_one_order() -> None:
     """The first ones decide, whatever the order in which they are named."""
     assert HistogramSettings(forms=("nonorm", "relu", "nonorm")).ordered_forms == ["relu", "nonorm"]

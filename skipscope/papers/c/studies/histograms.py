@@ -144,6 +144,7 @@ C15 = Claim(
 @dataclass(frozen=True)
 class HistogramSettings(TwinSettings):
     linear_titles: tuple[str, ...] = (PLAIN, RESIDUAL)  # of networks with linear units
+    linear_epochs: Annotated[int | None, at_least(1)] = None  # of them; None: as many as of the others
     forms: Annotated[tuple[str, ...], some_of(*FORMS)] = ("relu", "linear")
     # At most so many of the images, for ranks: all layers' errors are in memory at once.
     rank_images: Annotated[int, at_least(1)] = 1024
@@ -158,7 +159,8 @@ class HistogramSettings(TwinSettings):
         titles = {"relu": self.titles, "linear": self.linear_titles}.get(form, (PLAIN, RESIDUAL))
         shared = {field.name: getattr(self, field.name) for field in fields(TwinSettings)}
         go_on = self.go_on if form == "relu" else 1  # accuracies at several rates are claimed of ReLUs alone
-        return TwinSettings(**{**shared, "titles": titles, "go_on": go_on})
+        epochs = (self.linear_epochs if form.startswith("linear") else None) or self.epochs
+        return TwinSettings(**{**shared, "titles": titles, "go_on": go_on, "epochs": epochs})
 
     def seeds_of(self, text: str, form: str) -> int:
         """Of a subject in a form; networks without norms are reported beside the others."""
@@ -304,7 +306,9 @@ STUDY = Study(
         "smoke": HistogramSettings(**SMOKE),
         "quick": HistogramSettings(**QUICK),
         "full": HistogramSettings(
-            **{**LARGE, "subjects": ("cifar100-110",), "titles": (PLAIN, RESIDUAL), "networks": 3}, rank_images=128
+            **{**LARGE, "subjects": ("cifar100-110",), "titles": (PLAIN, RESIDUAL), "networks": 3},
+            linear_epochs=20,
+            rank_images=128,
         ),
         "paper": HistogramSettings(
             subjects=("cifar100-110",),
