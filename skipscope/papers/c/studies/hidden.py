@@ -40,7 +40,7 @@ from skipscope.papers.c.subjects import (
 )
 from skipscope.papers.kit import Bench, Claim, Evidence, Part, Quantity, Study
 
-DECIDING = next(iter(DEEP))
+FORMS = {next(iter(DEEP)): "convolutions", SMALL: "fully connected"}  # subjects that decide, in words
 
 SINGULAR = Quantity("share of layers with infinite cond of hidden states, PlainNet", "share")
 RESIDUAL_SINGULAR = Quantity("layers after the first with infinite cond of hidden states, ResNet")
@@ -64,16 +64,16 @@ C5 = Claim(
     "the whole batch",
     parts=tuple(
         part
-        for subject in (DECIDING, SMALL)
+        for subject, form in FORMS.items()
         for part in (
             Part(
-                f"as measured, {subject}",
+                f"as measured, {form}",
                 (SINGULAR.at_least(0.3),),
                 (RESIDUAL_SINGULAR.exactly(0.0),),
                 subject,
             ),
             Part(
-                f"without dead channels, {subject}",
+                f"without dead channels, {form}",
                 (ALIVE.at_least(0.3),),
                 (RESIDUAL_ALIVE.exactly(0.0),),
                 subject,
@@ -94,10 +94,10 @@ C6 = Claim(
     "cond of hidden states without dead channels, median of the first tenth of the layers over the median of the rest",
     parts=tuple(
         part
-        for subject in (DECIDING, SMALL)
+        for subject, form in FORMS.items()
         for part in (
-            Part(f"it falls, {subject}", (FALL.above(0.0),), subject=subject),
-            Part(f"it falls a hundredfold, {subject}", (FALL.at_least(2.0),), subject=subject),
+            Part(f"it falls, {form}", (FALL.above(0.0),), subject=subject),
+            Part(f"it falls a hundredfold, {form}", (FALL.at_least(2.0),), subject=subject),
         )
     ),
     subjects=DEEP,
