@@ -191,7 +191,7 @@ def given(tmp_path: Path) -> Callable[[int], dict[str, str]]:
 def test_networks_with_given_weights_are_measured_and_judged(
     given: Callable[[int], dict[str, str]], tmp_path: Path
 ) -> None:
-    changes = {**given(1000), "parts": "count,perturb,project,spectra,random", "measured_stages": "3"}
+    changes = {**given(1000), "parts": "count,perturb,project,spectra", "measured_stages": "3"}
     outcome = run_studies("D.population", tmp_path / "run", preset="smoke", changes=changes)
     saved = load_run(outcome.folder)
     title = f"population-{SMALL}-seed1000"

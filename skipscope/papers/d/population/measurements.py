@@ -25,7 +25,7 @@ from skipscope.measure import stability
 from skipscope.papers.d.population.network import PopulationNetwork
 from skipscope.papers.d.summaries import ONE, of_samples, summary
 from skipscope.spectrum import singular_values, svd
-from skipscope.trace import Point, Span, Unit
+from skipscope.trace import Point, Span, Stage, Unit
 from skipscope.trace.surgery import noisy_weights, with_weights
 
 STAGES = (1, 2, 3)
@@ -137,9 +137,10 @@ def _perturbed(network: PopulationNetwork, images: int) -> Perturbed:
 def spectra(network: PopulationNetwork, stage: int, images: int) -> xarray.Dataset:
     """Of the units of a stage, and of the stage."""
     point = network.trunk.at(network.images(images))
-    spans = [*(unit for unit in network.trunk.units if unit.stage == stage), network.trunk.stages[stage - 1]]
+    units = [unit for unit in network.trunk.units if unit.stage == stage]
+    spans: list[Unit | Stage] = [*units, network.trunk.stages[stage - 1]]
     dataset = _together([_described(span, point) for span in spans]).assign_coords(**network.coordinates(spans))
-    return dataset.assign_coords(kind=("unit", ["unit"] * (len(spans) - 1) + ["stage"]), sample=range(images))
+    return dataset.assign_coords(kind=("unit", ["unit"] * len(units) + ["stage"]), sample=range(images))
 
 
 def _together(rows: Sequence[xarray.Dataset]) -> xarray.Dataset:
