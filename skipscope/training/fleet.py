@@ -2,10 +2,10 @@
 
     histories = train_fleet([FleetMember(model, split, settings, test), ...])
 
-A member is what it would be if it was trained alone, to rounding: it has its own initial weights, seed, rate and
-schedule, decay, clip, augmentation, labels and scale of its branches, and sees its batches in its own order. What
-members have in common is in `stacked_step.COMMON`. On a CPU a small network's step is mostly overhead, which a fleet
-has once for all of its members (`stacked.py`).
+Each step of a member is what it would be if it was trained alone, to rounding: it has its own initial weights, seed,
+rate and schedule, decay, clip, augmentation, labels and factors of its blocks, and sees its batches in its own order.
+What members have in common is in `stacked_step.COMMON`. On a CPU a small network's step is mostly overhead, which a
+fleet has once for all of its members (`stacked.py`).
 
 The members are split into stacks by their number alone, never by the machine. Stacks do not know of each other and
 are trained by as many threads as torch has, so that the numbers are the same to the last bit on any number of cores

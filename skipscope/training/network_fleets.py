@@ -1,7 +1,7 @@
 """Trained networks, many at once: those that can be a fleet are trained together, and each is kept on its own.
 
 A network has the same key and the same file whether it was trained alone or in a fleet, so that either finds what the
-other made; the weights are the same to rounding, and the file says how large its fleet was. Networks that cannot be
+other made; the steps are the same up to rounding, and the file says how large its fleet was. Networks that cannot be
 stacked (convolutions, a GPU) are trained one after another.
 """
 

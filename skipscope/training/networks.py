@@ -4,8 +4,8 @@ A network is determined by its name, its initial weights, its data, its settings
 versions of skipscope and PyTorch; the hash of all of these is its key in the cache. What a run uses is also in its own
 folder, so that the folder is complete.
 
-A network whose file (`network_files.py`) is damaged is trained again, which gives the same one; to rounding, if the
-first was trained in a fleet (`network_fleets.py`).
+A network whose file (`network_files.py`) is damaged is trained again, which gives the same one. One that was trained in
+a fleet (`network_fleets.py`) has the same key; its steps are those of a training alone up to rounding.
 """
 
 from __future__ import annotations

@@ -97,6 +97,28 @@ def test_each_member_is_what_it_is_alone_over_100_steps(name: str) -> None:
     assert_equal_to_rounding(fleet(name, dtype=torch.float64, rate=0.02))
 
 
+@pytest.mark.parametrize("name", ["type1-digits-w64-b16", "resnet60-digits-connected", "plainnet60-digits-connected"])
+def test_rounding_grows_as_it_does_in_any_training_of_a_deep_network(name: str) -> None:
+    """The steps of deep networks magnify any difference; a fleet makes no more of one than initial weights do."""
+    settings = dataclasses.replace(SETTINGS, epochs=1, rate=0.01)
+    members = [FleetMember(built(name, seed), split(48), settings) for seed in range(2)]
+    reference, changed = (copy.deepcopy(members[0].model) for _ in range(2))
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.mul_(1 + 1e-15 * torch.randn(weight.shape, generator=seeded.generator(3)).sign().double())
+    for model in (reference, changed):
+        train(model, members[0].split, settings)
+    train_fleet(members)
+    assert largest_difference(members[0].model, reference) <= 10 * largest_difference(changed, reference)
+
+
+def largest_difference(one: nn.Module, other: nn.Module) -> float:
+    return max(
+        float((value - other.state_dict()[name]).abs().max() / value.abs().max().clamp(min=1))
+        for name, value in one.state_dict().items()
+    )
+
+
 @pytest.mark.parametrize(
     "settings",
     [
