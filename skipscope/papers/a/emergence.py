@@ -32,7 +32,7 @@ from skipscope.training.networks import Trained
 PATHS_PER_CLASS = 10  # training samples whose paths are drawn
 DRAWN_VALUES = 15  # singular values against depth, as in the paper's figures
 LEFT_OUT_BY_THE_PAPER = 9  # first blocks that the paper's fits leave out
-IMAGES_OF_DRAWS = 2  # at which the Jacobians of untrained networks are taken
+IMAGES_OF_DRAWS = 1  # at which the Jacobians of untrained networks are taken
 TOLERANCE = 1e-6  # of the triplets of large Jacobians, relative to s_1; smaller ones are decomposed as a whole
 
 

@@ -20,6 +20,7 @@ from skipscope.papers.a.studies.counterfactuals import STUDY as COUNTERFACTUALS
 from skipscope.papers.a.subjects import ENDS, TrainingSettings
 from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Study
 from skipscope.runs import RunFolder, load_run
+from skipscope.training import network_fleets
 from skipscope.training import networks as trainings
 from tests.papers.a.known import (
     MNIST,
@@ -215,7 +216,7 @@ def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkey
         made.append(network.model)
         return make(network, *rest)
 
-    monkeypatch.setattr(trainings, "make", counted)
+    monkeypatch.setattr(network_fleets, "make", counted)
     monkeypatch.setenv("SKIPSCOPE_CACHE", str(tmp_path / "cache"))
     settings = replace(ALIGNMENT.presets["smoke"], subjects=("type1-digits",))
     with RunFolder(tmp_path / "run", "study A") as run:

@@ -89,7 +89,7 @@ STUDY = Study(
     },
     cost={
         "smoke": "seconds",
-        "full": "30 minutes on 2 cores: 25 networks",
+        "full": "25 minutes on 2 cores: 25 networks",
         "paper": "hours of one GPU: all images",
     },
     run=run,

@@ -162,7 +162,7 @@ STUDY = Study(
     },
     cost={
         "smoke": "seconds",
-        "full": "40 minutes on 2 cores: 25 networks, and 5 or more by which weight decay is chosen",
+        "full": "35 minutes on 2 cores: 25 networks, and 5 or more by which weight decay is chosen",
         "paper": "hours of one GPU: all images",
     },
     run=run,

@@ -155,7 +155,7 @@ STUDY = Study(
     },
     cost={
         "smoke": "seconds",
-        "full": "10 minutes on 2 cores: 31 networks",
+        "full": "8 minutes on 2 cores: 31 networks",
         "paper": "half an hour on 2 cores: 100 networks",
     },
     run=run,
