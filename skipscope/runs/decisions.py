@@ -150,8 +150,11 @@ class Decision:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        nested = {"outcomes": Outcome, "parts": PartDecision, "subjects": SubjectDecision}
-        read = {name: tuple(map(kind.from_dict, content.get(name, ()))) for name, kind in nested.items()}
+        read = {
+            "outcomes": tuple(map(Outcome.from_dict, content.get("outcomes", ()))),
+            "parts": tuple(map(PartDecision.from_dict, content.get("parts", ()))),
+            "subjects": tuple(map(SubjectDecision.from_dict, content.get("subjects", ()))),
+        }
         older = {} if "schema" in content else {"schema": 1}
         return cls(**{**content, "measured": read_back(content["measured"]), **read, **older})
 

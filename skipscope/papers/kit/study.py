@@ -70,7 +70,7 @@ class Study:
 
     def decide(self, claim: Claim, found: Found, preset: str, *, reason: str | None = None) -> Decision:
         """One of its claims."""
-        dearest = "full" if "full" in self.cost else next(reversed(self.cost), "")
+        dearest = "full" if "full" in self.cost else ([*self.cost] or [""])[-1]
         cost = f"skipscope study run {self.id} --preset {dearest} ({self.cost[dearest]})" if dearest else ""
         return claim.decide(_by_subject(found), preset, study=self.id, paper=self.paper.title, reason=reason, cost=cost)
 
