@@ -170,7 +170,7 @@ def test_counts_equal_the_spectra_of_a_trained_network_where_the_law_is_generic(
     network = Network("resnet14-digits-n8-projection", data, Settings(epochs=2, batch=50, rate=0.05), 1000, "cpu")
     model = network.initial()
     network.train(model, tmp_path / "weights.safetensors", lambda done, total: None)
-    x = data.test.images(torch.arange(4))
+    x = data.test.images(torch.arange(4, device="cpu"))
     trunk = ss.trace(model.eval(), x)
     regular = [unit.name for unit in trunk.units if unit.kind == "identity"]
     counted, found = law(trunk, x, units=regular, count_only=True), law(trunk, x, units=regular)
