@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from skipscope import __version__
 from skipscope.data import Dataset
 from skipscope.errors import InputError
 from skipscope.models.names import build
 from skipscope.models.request import require_weights
 from skipscope.models.weights import load_weights
 from skipscope.runs.files import digest
+from skipscope.runs.record import versions
 from skipscope.trace import Stage, Trunk, Unit, trace
 
 TRACED_WITH = 2  # images; a trunk works for any number of them
@@ -49,8 +49,8 @@ class PopulationNetwork:
             "test_images_sha256": data.test.digest(),
             "seed_of_images": seed,
             "device": torch.cuda.get_device_name() if device.startswith("cuda") else device,
-            "torch": str(torch.__version__),
-            "skipscope": __version__,
+            "torch": versions()["torch"],
+            "skipscope": versions()["skipscope"],
         }
 
     def chosen(self, count: int) -> Tensor:
