@@ -4,13 +4,15 @@
 
 Writes claims.json (the claims of all runs, with the run that each is from) and README.md (a table of them) into the
 folder, the tables of the report that --tables chooses by the beginning of their titles, and one PNG a figure that
---figures chooses by the end of its name (they need the extra `export`); what several runs have is there once.
+--figures chooses by the end of its name (they need the extra `export`); what several runs have is there once. With
+--datasets the measured datasets come along, in a folder data/, so that a later edition of the rules can judge them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--machine", required=True)
     parser.add_argument("--figures", nargs="*", default=[])
     parser.add_argument("--tables", nargs="*", default=[])
+    parser.add_argument("--datasets", action="store_true")
     parser.add_argument("--title", default="Results")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -41,6 +44,8 @@ def main() -> None:
         saved, result = load_run(path), load(path)
         claims += [{**decision.to_dict(), "run": path.name} for decision in saved.claims]
         lines += described(saved)
+        if options.datasets:
+            shutil.copytree(path / "data", options.folder / "data", dirs_exist_ok=True)
         for table in result.tables:
             if table.title.startswith(tuple(options.tables)) and str(table) not in drawn:
                 drawn.add(str(table))
@@ -64,7 +69,9 @@ def described(saved: SavedRun) -> list[str]:
     lines += ["| claim | verdict | expected | measured |", "|---|---|---|---|"] if saved.claims else []
     for decision in saved.claims:
         because = f" ({decision.reason})" if decision.reason else ""
-        cells = (f"{decision.id}: {decision.claim}", f"**{decision.verdict}**{because}", decision.expected)
+        parts = [f"{part.name}: {part.verdict}" for part in decision.parts] if len(decision.parts) > 1 else []
+        verdict = "<br>".join([f"**{decision.verdict}**{because}", *parts])
+        cells = (f"{decision.id}: {decision.claim}", verdict, decision.expected)
         escaped = [cell.replace("|", "\\|") for cell in (*cells, in_words(decision.measured))]
         lines.append(f"| {' | '.join(escaped)} |")
     return [*lines, ""]

@@ -59,6 +59,7 @@ def main() -> None:
         for content in json.loads(file.read_text()):
             if content.get("edition", 1) == EDITION:
                 source = file.parent.relative_to(RESULTS).as_posix()
+                content.pop("run", None)  # the name of the run folder, where several are in one file
                 entries.append({**Decision.from_dict(content).to_dict(), "source": source})
     SHIPPED.write_text(json.dumps(entries, indent=1) + "\n")
     rows = judged([])
