@@ -170,6 +170,9 @@ def test_counts_equal_the_spectra_of_a_trained_network_where_the_law_is_generic(
     network = Network("resnet14-digits-n8-projection", data, Settings(epochs=2, batch=50, rate=0.05), 1000, "cpu")
     model = network.initial()
     network.train(model, tmp_path / "weights.safetensors", lambda done, total: None)
+    for name, norm in model.named_modules():
+        if name.endswith("norm1"):
+            norm.bias.data -= 2.0  # few inner ReLUs stay active, so that the law is generic
     x = data.test.images(torch.arange(4, device="cpu"))
     trunk = ss.trace(model.eval(), x)
     regular = [unit.name for unit in trunk.units if unit.kind == "identity"]
@@ -178,5 +181,5 @@ def test_counts_equal_the_spectra_of_a_trained_network_where_the_law_is_generic(
     assert (found["zeros"] >= counted["zeros_at_least"]).all()
     generic = counted["generic"].values == 1
     assert (found["ones"].values[generic] >= counted["ones_at_least"].values[generic]).all()
-    if generic.any():
-        assert (found["ones"].values[generic] == counted["ones_at_least"].values[generic]).mean() >= 0.9
+    assert generic.mean() > 0.5
+    assert (found["ones"].values[generic] == counted["ones_at_least"].values[generic]).mean() >= 0.9

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from skipscope.papers.kit.bench import Bench
     from skipscope.papers.kit.claims import Claim, Measured, Part
     from skipscope.papers.kit.criteria import Criterion
-    from skipscope.papers.kit.quantities import SEEDS, Quantity
+    from skipscope.papers.kit.quantities import Quantity
     from skipscope.papers.kit.study import Evidence, Study
     from skipscope.papers.kit.subjects import Subject
 
-__all__ = ["SEEDS", "Bench", "Claim", "Criterion", "Evidence", "Measured", "Part", "Quantity", "Study", "Subject"]
+__all__ = ["Bench", "Claim", "Criterion", "Evidence", "Measured", "Part", "Quantity", "Study", "Subject"]
 
 defer(
     __name__,
@@ -22,7 +22,7 @@ defer(
         "bench": "Bench",
         "claims": "Claim Measured Part",
         "criteria": "Criterion",
-        "quantities": "Quantity SEEDS",
+        "quantities": "Quantity",
         "study": "Evidence Study",
         "subjects": "Subject",
     },

@@ -25,7 +25,7 @@ from typing import Any
 from skipscope.papers.kit.criteria import Criterion
 from skipscope.papers.kit.editions import first_edition
 from skipscope.papers.kit.estimates import Estimate
-from skipscope.papers.kit.quantities import SEEDS, Quantity
+from skipscope.papers.kit.quantities import Quantity
 from skipscope.runs.decisions import EDITION, Decision, Outcome, PartDecision, SubjectDecision, Verdict, shortened
 
 DECIDING = ("quick", "full", "paper")  # presets that can decide a claim; smoke decides nothing
@@ -106,8 +106,6 @@ class Claim:
     controls: tuple[Criterion, ...] = ()
     parts: tuple[Part, ...] = ()  # of a claim that says several things, in place of criteria and controls
     subjects: Mapping[str, int] = field(default_factory=dict)  # name: networks that it takes; the first one decides
-    seeds: int = 1  # networks that it takes where no subject is named
-    presets: tuple[str, ...] = DECIDING  # that can decide it
     note: str = ""  # errata, and what is known
     ours: bool = False  # not made by the paper, but about it
     cost: str = ""  # of what decides it; by default that of the study's preset `full`
@@ -128,11 +126,9 @@ class Claim:
         for part in self.parts:
             if part.subject and part.subject not in self.subjects:
                 raise ValueError(f"{self.id}: {part.name}: '{part.subject}' is none of its subjects")
-        if not self.presets or set(self.presets) - set(DECIDING):
-            raise ValueError(f"{self.id}: the presets that decide are among {DECIDING}, not {self.presets}")
         if not self.parts and not self.note:
             raise ValueError(f"{self.id}: a claim without criteria says in its note why it is only reported")
-        if self.seeds < 1 or any(count < 1 for count in self.subjects.values()):
+        if any(count < 1 for count in self.subjects.values()):
             raise ValueError(f"{self.id}: at least one network")
 
     @property
@@ -227,12 +223,11 @@ class Claim:
 
     def _unfit(self, measured: Measured, preset: str) -> str:
         """Why a subject cannot decide anything; empty where it can."""
-        if preset not in self.presets:
-            return f"the preset {preset} cannot decide it: needs {' or '.join(self.presets)}"
-        needed = self.subjects.get(measured.subject, self.seeds)
-        count = measured.values.get(SEEDS, measured.count or 1) if not self.subjects else measured.count
-        if count < needed:
-            return f"{count} of the {needed} networks (seeds) that it takes"
+        if preset not in DECIDING:
+            return f"the preset {preset} decides nothing: needs {' or '.join(DECIDING)}"
+        needed = self.subjects.get(measured.subject, 0)
+        if measured.count < needed:
+            return f"{measured.count} of the {needed} networks (seeds) that it takes"
         calibration = [seed for seed in measured.seeds if seed < FIRST_JUDGED_SEED]
         if calibration:
             return f"seeds below {FIRST_JUDGED_SEED} are for choosing settings, not for judging: {calibration}"

@@ -81,6 +81,3 @@ def _criterion(
     from skipscope.papers.kit.criteria import Criterion
 
     return Criterion(quantity, relation, threshold, every, floor)  # type: ignore[arg-type]
-
-
-SEEDS = Quantity("seeds")  # how many networks the evidence for a claim comes from

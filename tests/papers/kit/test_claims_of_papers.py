@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from skipscope.papers.kit import SEEDS, Claim, Criterion, Measured, Part, Quantity
+from skipscope.papers.kit import Claim, Criterion, Measured, Part, Quantity
 from skipscope.papers.kit.catalogue import claims, claims_of_paper, study_of
 from skipscope.papers.kit.estimates import DOMAINS
-from skipscope.papers.kit.names import PRESETS
 from skipscope.runs.decisions import Decision
 
 ALL = {claim.id: claim for claim in claims()}
@@ -21,9 +20,7 @@ ALL = {claim.id: claim for claim in claims()}
 def decided(made: Claim, evidence: Mapping[Quantity, Any], preset: str) -> Decision:
     """On the subject that decides each part, with as many networks as it takes."""
     subjects = {part.subject or next(iter(made.subjects), "") for part in made.parts}
-    measured = [
-        Measured(evidence, subject, networks=made.subjects.get(subject, made.seeds)) for subject in sorted(subjects)
-    ]
+    measured = [Measured(evidence, subject, networks=made.subjects.get(subject)) for subject in sorted(subjects)]
     return study_of(made).decide(made, measured, preset)
 
 
@@ -42,7 +39,6 @@ def test_every_claim_says_what_it_needs(made: Claim) -> None:
     nothing = study_of(made).decide(made, (), "paper")
     assert nothing.verdict == ("open" if made.parts else "reported")
     assert nothing.reason
-    assert made.presets[-1] == "paper"
     # No rule of a part is stated twice.
     assert all(max(Counter(map(str, part.rules)).values()) == 1 for part in made.parts)
 
@@ -93,7 +89,7 @@ def test_every_part_can_be_reproduced_and_refuted(made: Claim, part: Part) -> No
         assert part.judge(synthetic(part, criterion))[0] == refuted
     for control in part.controls:
         assert part.judge(synthetic(part, control))[0] == "inconclusive"
-    assert decided(made, {**good, SEEDS: made.seeds}, "smoke").verdict == "open"
+    assert decided(made, good, "smoke").verdict == "open"
 
 
 @pytest.mark.parametrize(
@@ -226,12 +222,6 @@ def test_thresholds_by_number(name: str, thresholds: list[float]) -> None:
 def test_the_signs_of_paper_d() -> None:
     assert [criterion.relation for criterion in ALL["D8"].rules] == [">", ">", "<"]
     assert [criterion.relation for criterion in ALL["D9"].rules] == ["<", "<", ">"]
-
-
-def test_small_networks_do_not_decide_what_takes_large_ones() -> None:
-    large = {name for name, made in ALL.items() if "quick" not in made.presets}
-    assert large == set()  # subjects say it now
-    assert all(set(made.presets) <= set(PRESETS) for made in ALL.values())
 
 
 def test_claims_of_ours_say_so() -> None:

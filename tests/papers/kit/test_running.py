@@ -20,7 +20,7 @@ import xarray
 from skipscope.errors import InputError
 from skipscope.papers.d.studies.law import D3, PAIRS, TRAINED_NETWORKS, evidence
 from skipscope.papers.d.studies.law import STUDY as LAW
-from skipscope.papers.kit import SEEDS, Bench, Measured, Quantity
+from skipscope.papers.kit import Bench, Measured, Quantity
 from skipscope.papers.kit.catalogue import claims_of, claims_of_paper, find, studies
 from skipscope.papers.kit.names import PRESETS
 from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, together
@@ -139,8 +139,6 @@ def test_evidence_of_two_studies_for_one_claim_is_put_together() -> None:
     a, b = Quantity("a"), Quantity("b")
     alone = Measured({a: 1})
     assert together([], [alone]) == [alone]
-    (counted,) = together([Measured({SEEDS: 10, a: 1})], [Measured({SEEDS: 3, b: 2})])
-    assert counted.values == {SEEDS: 3, a: 1, b: 2}
     one, other = Measured({a: 1}, "mnist", (1000, 1001)), Measured({b: 2}, "mnist", (1000,), unmet="not fitted")
     found = together([one, Measured({a: 3}, "cifar10", (1000,))], [other])
     assert [(each.subject, each.count) for each in found] == [("mnist", 1), ("cifar10", 1)]
