@@ -48,7 +48,7 @@ class Run:
     hooks: Sequence[At]
     identity: dict[str, Any]
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """By their names in the file; the run's own, not copies."""
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         return {
@@ -67,14 +67,14 @@ class Run:
             "scaler": None if self.update.scaler is None else self.update.scaler.state_dict(),
             "hooks": pack(results, arrays),
         }
-        tensors = {name: tensor.clone() for name, tensor in self._tensors().items()}
+        tensors = {name: tensor.clone() for name, tensor in self.tensors().items()}
         return State(tensors | {f"hook/{name}": torch.from_numpy(array) for name, array in arrays.items()}, record)
 
     def take(self, state: State, path: Path) -> None:
         """Go on from there: everything but the model's and the settings' own objects is replaced."""
         self._check(state, path)
         with torch.no_grad():
-            for name, tensor in self._tensors().items():
+            for name, tensor in self.tensors().items():
                 tensor.copy_(state.tensors[name])
         if self.update.scaler is not None:
             self.update.scaler.load_state_dict(state.record["scaler"])
@@ -90,7 +90,7 @@ class Run:
             for name, before, now in differences_in(state.record["identity"], self.identity)
         ]
         found = {name: list(tensor.shape) for name, tensor in state.tensors.items() if not name.startswith("hook/")}
-        expected = {name: list(tensor.shape) for name, tensor in self._tensors().items()}
+        expected = {name: list(tensor.shape) for name, tensor in self.tensors().items()}
         differences += [f"{name}: shape {b} was, {n} is" for name, b, n in differences_in(found, expected)]
         if "history" in state.record:  # that of a fleet has several, and another identity
             differences += without_results(

@@ -1,18 +1,22 @@
-"""A fleet: many fully connected networks of one architecture, trained at the same time on a CPU.
+"""A fleet: many networks, trained at the same time.
 
     histories = train_fleet([FleetMember(model, split, settings, test), ...])
 
-Each step of a member is what it would be if it was trained alone, to rounding: it has its own initial weights, seed,
-rate and schedule, decay, clip, augmentation, labels and factors of its blocks, and sees its batches in its own order.
-What members have in common is in `stacked_step.COMMON`. On a CPU a small network's step is mostly overhead, which a
-fleet has once for all of its members (`stacked.py`).
+Each member is what it would be if it was trained alone: it has its own initial weights, seed, rate and schedule, decay,
+clip, augmentation, images and labels, and sees its batches in its own order. What all members have in common is in
+`fleet_member.IN_STEP`. A fleet consists of parts:
 
-The members are split into stacks by their number alone, never by the machine. Stacks do not know of each other and
-are trained by as many threads as torch has, so that the numbers are the same to the last bit on any number of cores
-when the same fleet is trained again, stopped or not.
+    stacks              fully connected networks of one architecture, as one of batched matrices (`fleet_stack.py`): a
+                        small network's step is mostly overhead, which a stack has once; the same to rounding
+    side by side        all others, each with its own step (`side_by_side.py`): on a GPU a captured one on a stream of
+                        its own, so that small networks share the device; the same to the last bit
 
-A member whose loss is not finite leaves its stack at the end of the epoch, as its training alone would end there; the
-others go on.
+The members are divided by their kind and number alone, never by the number of cores. Parts do not know of each other;
+on a CPU they are trained by as many threads as torch has. The same fleet trained again, stopped or not, gives the same
+bits.
+
+A member whose loss is not finite leaves at the end of the epoch, as its training alone would end there; the others go
+on.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -30,14 +35,17 @@ from skipscope.errors import InputError
 from skipscope.progress import Progress
 from skipscope.training.checkpoint import Keeper, State
 from skipscope.training.fleet_checkpoint import FleetState
-from skipscope.training.fleet_member import FleetMember, fleet_obstacle
-from skipscope.training.fleet_stack import FleetStack, StoppedError
+from skipscope.training.fleet_member import FleetMember, fleet_obstacle, stackable_groups
+from skipscope.training.fleet_part import FleetPart, StoppedError, on_device
+from skipscope.training.fleet_stack import FleetStack
 from skipscope.training.history import History
 from skipscope.training.hooks import start_anew
-from skipscope.training.surroundings import one_thread
+from skipscope.training.side_by_side import SideBySide
+from skipscope.training.step import trained_weights
+from skipscope.training.surroundings import one_thread, same_kernels_each_time
 
-LARGEST_STACK = 32  # members: more gain little, and their states leave the cache
-SPLIT_FROM = 8  # members, from which on there are two stacks, for two cores
+LARGEST_STACK = {"cpu": 32, "cuda": 128}  # members: more gain little; on a CPU their states leave the cache
+SPLIT_FROM = 8  # members, from which on there are two stacks on a CPU, for two cores
 
 
 def train_fleet(
@@ -51,8 +59,8 @@ def train_fleet(
 ) -> list[History]:
     """Trains all members; one history for each, in their order. Options are those of `train`.
 
-    progress: counts the steps of all members together. threads: how many stacks are trained at a time; None: as many
-    as torch has threads. The seconds of a history are the member's share of the fleet's.
+    progress: counts the steps of all members together. threads: how many stacks are trained at a time on a CPU; None:
+    as many as torch has threads. The seconds of a history are the member's share of the fleet's.
     """
     if obstacle := fleet_obstacle(members):
         raise InputError(f"a fleet: {obstacle}")
@@ -64,11 +72,12 @@ def train_fleet(
         )
     for member in members:
         start_anew(member.hooks, settings.epochs)
-    fleet = _Fleet(members, test_every, progress, threads or torch.get_num_threads())
+        trained_weights(member.model)  # says so where there are none
     path = None if checkpoint is None else Path(checkpoint)
-    state = FleetState(members, fleet.histories, fleet.stacks, test_every) if path is not None else None
-    keeper = Keeper(path, save_every)
-    with one_thread():
+    keeper, threads = Keeper(path, save_every), threads or torch.get_num_threads()
+    with same_kernels_each_time(), one_thread(members[0].device.type == "cpu"):
+        fleet = _Fleet(members, test_every, progress, threads)
+        state = FleetState(members, fleet.histories, fleet.parts, test_every) if path is not None else None
         try:
             if state is not None and path is not None and path.exists():
                 state.take(State.read(path), path)
@@ -82,34 +91,48 @@ def train_fleet(
                 if state is not None:
                     keeper.offer(state)
         finally:
-            for stack in fleet.stacks:
-                stack.release()
+            for part in fleet.parts:
+                part.release()
             keeper.flush()
     return fleet.histories
 
 
-def stack_sizes(members: int) -> list[int]:
-    """Into how many stacks, of which sizes, a fleet is split; it depends on the number of members alone."""
-    count = max(math.ceil(members / LARGEST_STACK), 2 if members >= SPLIT_FROM else 1)
+def stack_sizes(members: int, device: str = "cpu") -> list[int]:
+    """Into how many stacks, of which sizes, members are split; it depends on their number and kind of device alone."""
+    least = 2 if device == "cpu" and members >= SPLIT_FROM else 1
+    count = max(math.ceil(members / LARGEST_STACK[device]), least)
     return [members // count + (number < members % count) for number in range(count)]
 
 
+def _parts(members: Sequence[FleetMember], histories: Sequence[History]) -> list[FleetPart]:
+    there = on_device(members, members[0].device)
+    groups, others = stackable_groups(there)
+    parts: list[FleetPart] = []
+    for group in groups:
+        begin = 0
+        for size in stack_sizes(len(group), members[0].device.type):
+            chosen = group[begin : begin + size]
+            parts.append(FleetStack([there[number] for number in chosen], [histories[number] for number in chosen]))
+            begin += size
+    if others:
+        parts.append(SideBySide([there[number] for number in others], [histories[number] for number in others]))
+    return parts
+
+
 class _Fleet:
-    """Stacks of members, and the threads that train them."""
+    """Its parts, and the threads that train them."""
 
     def __init__(
         self, members: Sequence[FleetMember], test_every: int, progress: Progress | None, threads: int
     ) -> None:
-        self.members, self._test_every, self._progress, self._threads = members, test_every, progress, threads
+        self.members, self._test_every, self._progress = members, test_every, progress
+        self._device = members[0].device
+        # On a GPU one thread feeds the device; a step that another thread captures would disturb it.
+        self._threads = threads if self._device.type == "cpu" else 1
         self.histories = [History() for _ in members]
         self._steps = len(members[0].split) // members[0].settings.batch
         self._epochs = members[0].settings.epochs
-        self.stacks: list[FleetStack] = []
-        begin = 0
-        for size in stack_sizes(len(members)):
-            part = slice(begin, begin + size)
-            self.stacks.append(FleetStack(members[part], self.histories[part]))
-            begin += size
+        self.parts = _parts(members, self.histories)
 
     @property
     def epoch(self) -> int:
@@ -117,21 +140,21 @@ class _Fleet:
         return max(history.epochs for history in self.histories)
 
     @property
-    def going(self) -> list[FleetStack]:
-        return [stack for stack in self.stacks if stack.size]
+    def going(self) -> list[FleetPart]:
+        return [part for part in self.parts if part.size]
 
     def next(self) -> None:
         """One epoch of all members that have not diverged."""
-        epoch, stacks = self.epoch, self.going
+        epoch, parts = self.epoch, self.going
         tested = (epoch + 1) % self._test_every == 0 or epoch + 1 == self._epochs
-        count, workers = sum(stack.size for stack in stacks), min(self._threads, len(stacks))
-        steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # members that made a step; None: a stack is done
+        count, workers = sum(part.size for part in parts), min(self._threads, len(parts))
+        steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # members that made a step; None: a part is done
         stop = threading.Event()
 
-        def work(stack: FleetStack) -> None:
-            torch.set_num_threads(1)  # each thread of Python has its own number
+        def work(part: FleetPart) -> None:
             try:
-                stack.next(epoch, self._steps, tested, steps.put, stop)
+                with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+                    part.next(epoch, self._steps, tested, steps.put, stop)
             except BaseException:
                 stop.set()
                 raise
@@ -139,9 +162,9 @@ class _Fleet:
                 steps.put(None)
 
         with ThreadPoolExecutor(workers, "skipscope-fleet") as pool:
-            futures = [pool.submit(work, stack) for stack in stacks]
+            futures = [pool.submit(work, part) for part in parts]
             try:
-                self._count(epoch, count, len(stacks), steps)
+                self._count(epoch, count, len(parts), steps)
             except BaseException:  # of the progress, or of a hand on the keyboard
                 stop.set()
                 raise
@@ -150,16 +173,16 @@ class _Fleet:
         failed = [error for future in futures if (error := future.exception()) is not None]
         for error in sorted(failed, key=lambda error: isinstance(error, StoppedError)):
             raise error
-        for stack in stacks:
-            stack.close_epoch(epoch, self._steps, workers)
+        for part in parts:
+            part.close_epoch(epoch, self._steps, workers)
 
-    def _count(self, epoch: int, count: int, stacks: int, steps: queue.SimpleQueue[int | None]) -> None:
+    def _count(self, epoch: int, count: int, parts: int, steps: queue.SimpleQueue[int | None]) -> None:
         """Reports what the threads have done, from the thread that called, until they are done."""
         done, total = epoch * self._steps * count, self._epochs * self._steps * count
-        while stacks:
+        while parts:
             made = steps.get()
             if made is None:
-                stacks -= 1
+                parts -= 1
             else:
                 done += made
                 if self._progress is not None:
@@ -172,4 +195,4 @@ class _Fleet:
                 continue
             for hook in member.hooks:
                 if epoch in hook.epochs:
-                    hook.measure(member.model, epoch, history, torch.device("cpu"), member.settings.seed)
+                    hook.measure(member.model, epoch, history, self._device, member.settings.seed)

@@ -1,7 +1,7 @@
 """The state of a fleet after an epoch, in one file: no member can be ahead of another.
 
-    stack K/model/NAME, stack K/momentum/NAME     of the members that are trained, stacked
-    stack K, member I/model/NAME                  of one that has diverged
+    part K/model/NAME, part K/momentum/NAME       of the members of a stack
+    part K/member I/...                           of one that is trained beside others, or that has left a stack
     member I/hook/J                               arrays that hooks returned
 
 The rest is as in `checkpoint.py`: a JSON document in the header with the identities and histories of all members, and a
@@ -27,7 +27,7 @@ from skipscope.training.checkpoint import (
     without_results,
 )
 from skipscope.training.fleet_member import FleetMember
-from skipscope.training.fleet_stack import FleetStack
+from skipscope.training.fleet_part import FleetPart
 from skipscope.training.history import History
 from skipscope.training.hooks import pack, unpack
 
@@ -39,10 +39,10 @@ class FleetState:
         self,
         members: Sequence[FleetMember],
         histories: Sequence[History],
-        stacks: Sequence[FleetStack],
+        parts: Sequence[FleetPart],
         test_every: int,
     ) -> None:
-        self._members, self._histories, self._stacks = members, histories, stacks
+        self._members, self._histories, self._parts = members, histories, parts
         self._identity = _identity(members, test_every)
 
     def state(self) -> State:
@@ -63,20 +63,19 @@ class FleetState:
         return State({name: tensor.detach().clone() for name, tensor in self._tensors().items()} | arrays, record)
 
     def _tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for number, stack in enumerate(self._stacks):
-            found |= {f"stack {number}/{name}": tensor for name, tensor in stack.tensors().items()}
-            for place, tensors in stack.left().items():
-                found |= {f"stack {number}, member {place}/model/{name}": own for name, own in tensors.items()}
-        return found
+        return {
+            f"part {number}/{name}": tensor
+            for number, part in enumerate(self._parts)
+            for name, tensor in part.tensors().items()
+        }
 
     def take(self, state: State, path: Path) -> None:
         """Go on from there. The members' models and the histories stay the same objects."""
         self._check(state, path)
         for history, former in zip(self._histories, state.record["histories"], strict=True):
             vars(history).update(vars(History.from_dict(former)))
-        for stack in self._stacks:
-            stack.stack_again()  # without those that had diverged
+        for part in self._parts:
+            part.begin_again()  # without those that had diverged
         with torch.no_grad():
             for name, tensor in self._tensors().items():
                 tensor.copy_(state.tensors[name])

@@ -1,10 +1,11 @@
-"""One network of a fleet, and what all of a fleet must have in common."""
+"""One network of a fleet, what all of a fleet have in common, and which of them can be stacked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from skipscope.data.dataset import Split
@@ -12,6 +13,8 @@ from skipscope.training.hooks import At
 from skipscope.training.settings import Settings
 from skipscope.training.stacked import stacking_obstacle
 from skipscope.training.stacked_step import COMMON
+
+IN_STEP = ("epochs", "batch")  # settings that all of a fleet have in common, since their epochs begin and end together
 
 
 @dataclass(frozen=True)
@@ -24,31 +27,71 @@ class FleetMember:
     test: Split | None = None
     hooks: Sequence[At] = field(default=())
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
 
 def fleet_obstacle(members: Sequence[FleetMember]) -> str:
     """Why these networks cannot be trained as a fleet, in words; an empty text if they can."""
     if not members:
         return "there are no members"
     first = members[0]
-    for number, member in enumerate(members[1:], 1):
-        for name in COMMON:
-            own, common = getattr(member.settings, name), getattr(first.settings, name)
-            if own != common:
-                return f"network {number} has {name} = {own!r}, and network 0 has {common!r}"
-        if (len(member.split), member.split.shape) != (len(first.split), first.split.shape):
-            return f"network {number} has another number of training images, or images of another shape, than network 0"
-        if _shape(member.test) != _shape(first.test):
-            return f"network {number} has other test images than network 0: {_shape(member.test)}, {_shape(first.test)}"
+    for number, member in enumerate(members):
+        if difference := _difference(member, first, IN_STEP):
+            return f"network {number} has {difference}"
+        if len(member.split) != len(first.split):
+            return f"network {number} has {len(member.split)} training images, and network 0 has {len(first.split)}"
+        if member.device != first.device:
+            return f"network {number} is on {member.device}, and network 0 is on {first.device}"
+        if member.settings.precision == "float16":
+            return f"network {number} is trained in float16, whose gradients are scaled on the host; take 'bfloat16'"
     if len({id(member.model) for member in members}) < len(members):
         return "the same model is given more than once"
     if len({id(hook) for member in members for hook in member.hooks}) < sum(len(member.hooks) for member in members):
         return "members share a hook, which keeps the results of one network alone; give each its own"
-    devices = {split.device.type for member in members for split in (member.split, member.test) if split is not None}
-    if devices != {"cpu"}:
-        return f"there are images on {', '.join(sorted(devices))}; fleets are trained on a CPU"
+    return ""
+
+
+def stack_obstacle(members: Sequence[FleetMember]) -> str:
+    """Why these networks of a fleet cannot be computed as one of batched matrices; an empty text if they can."""
+    first = members[0]
+    for number, member in enumerate(members):
+        if difference := _difference(member, first, COMMON):
+            return f"network {number} has {difference}"
+        if member.split.shape != first.split.shape:
+            return f"network {number} has images of another shape than network 0"
+        if _shape(member.test) != _shape(first.test):
+            return f"network {number} has other test images than network 0: {_shape(member.test)}, {_shape(first.test)}"
     if first.settings.precision != "float32":
         return f"precision {first.settings.precision!r} is not stacked; take 'float32'"
     return stacking_obstacle([member.model for member in members])
+
+
+def stackable_groups(members: Sequence[FleetMember]) -> tuple[list[list[int]], list[int]]:
+    """The members by their numbers: groups that can each be stacked, and those that cannot."""
+    groups: list[list[int]] = []
+    others: list[int] = []
+    for number, member in enumerate(members):
+        if stack_obstacle([member]):
+            others.append(number)
+            continue
+        fitting = (group for group in groups if not stack_obstacle([members[group[0]], member]))
+        group = next(fitting, None)
+        if group is None:
+            groups.append([number])
+        else:
+            group.append(number)
+    return groups, others
+
+
+def _difference(member: FleetMember, first: FleetMember, names: Sequence[str]) -> str:
+    """The first of these settings in which a member differs from the first one, in words."""
+    for name in names:
+        own, common = getattr(member.settings, name), getattr(first.settings, name)
+        if own != common:
+            return f"{name} = {own!r}, and network 0 has {common!r}"
+    return ""
 
 
 def _shape(test: Split | None) -> tuple[int, ...]:

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from skipscope.data.augmentation import augmentation
-from skipscope.data.dataset import AS_THEY_ARE, Images, Split
+from skipscope.data.dataset import Images, Split
 from skipscope.numerics import seed_of
+from skipscope.training.batches import augmentation_of, changes_of, order_of
+from skipscope.training.epochs import write_epoch
 from skipscope.training.fleet_member import FleetMember
+from skipscope.training.fleet_part import Made, StoppedError
 from skipscope.training.history import History
 from skipscope.training.settings import rate_at
 from skipscope.training.stacked import Stack
 from skipscope.training.stacked_step import StackedUpdate
+from skipscope.training.step import GraphedStep, Step
 
 TESTED_AT_ONCE = 512  # images, as in the training of one network
-
-
-class StoppedError(Exception):
-    """Another stack, or who called, has ended the training."""
 
 
 class FleetStack:
@@ -35,10 +33,12 @@ class FleetStack:
 
     def __init__(self, members: Sequence[FleetMember], histories: Sequence[History]) -> None:
         self._all = list(zip(members, histories, strict=True))
+        self._device = members[0].device
         self._results: tuple[Tensor, Tensor, list[float], Tensor | None] | None = None
         self._seconds = 0.0
         self._stack: Stack | None = None
         self._update: StackedUpdate | None = None
+        self._step: Step = _nothing_to_do
         self._build()
 
     def _build(self, momenta: Mapping[str, Tensor] | None = None) -> None:
@@ -47,9 +47,11 @@ class FleetStack:
         self._stack = self._update = None
         if self._going:
             self._stack = Stack([member.model for member in self.members])
-            self._update = StackedUpdate(self._stack, [member.settings for member in self.members])
+            self._update = update = StackedUpdate(self._stack, [member.settings for member in self.members])
             for name, momentum in (momenta or {}).items():
-                self._update.momenta[name].copy_(momentum)
+                update.momenta[name].copy_(momentum)
+            on_gpu = self._device.type == "cuda"
+            self._step = GraphedStep(update.step, update, self._device, required=False) if on_gpu else update.step
 
     @property
     def members(self) -> list[FleetMember]:
@@ -68,40 +70,39 @@ class FleetStack:
 
     # -- an epoch
 
-    def next(self, epoch: int, steps: int, tested: bool, made: Callable[[int], None], stop: threading.Event) -> None:
-        """Trains for an epoch; what came out waits for `close_epoch`. made: called with the members of each step."""
+    def next(self, epoch: int, steps: int, tested: bool, made: Made, stop: threading.Event) -> None:
         start = time.perf_counter()
         assert self._update is not None
+        if self._device.type == "cpu":
+            torch.set_num_threads(1)  # of this thread of Python: each of them has its own number
         settings = [member.settings for member in self.members]
-        losses = torch.zeros(self.size, steps)
-        right = torch.zeros(self.size, dtype=torch.int64)
-        draws = [_generator("epoch", one.seed, epoch) for one in settings]
+        losses = torch.zeros(self.size, steps, device=self._device)
+        right = torch.zeros(self.size, dtype=torch.int64, device=self._device)
+        # What the networks draw themselves, they draw on the CPU; none that would draw on a GPU is stacked.
+        draws = [torch.Generator("cpu").manual_seed(seed_of("epoch", one.seed, epoch)) for one in settings]
         rates: list[float] = []
         for step, (images, labels) in enumerate(self._batches(epoch, steps)):
             if stop.is_set():
                 raise StoppedError
             rates = [rate_at(one, epoch * steps + step, steps) for one in settings]
-            loss, answers = self._update.step(images, labels, rates, draws)
+            self._update.set_rates(rates)
+            self._update.draws = draws
+            loss, answers = self._step(images, labels)
             losses[:, step] = loss
             right += answers
             made(self.size)
+        on_host = losses.cpu().double()  # waits for the device
         self._seconds = time.perf_counter() - start
-        self._results = losses.double(), right, rates, self._tested() if tested else None
+        self._results = on_host, right.cpu(), rates, self._tested() if tested else None
 
     def close_epoch(self, epoch: int, steps: int, threads: int) -> None:
-        """Writes the histories. A member that diverged leaves. threads: that trained stacks at the same time."""
         assert self._results is not None
         losses, right, rates, tested = self._results
         for row, (member, history) in enumerate(self._going):
-            values = losses[row]
-            bad = (~values.isfinite()).nonzero()
-            if len(bad):
-                history.diverged_at = epoch * steps + int(bad[0])
-            history.loss.append(float(values.mean()))
-            history.rate.append(rates[row])
-            history.seconds.append(self._seconds / self.size / threads)
-            history.train_accuracy.append(int(right[row]) / (steps * member.settings.batch))
-            share = None if tested is None or len(bad) or member.test is None else int(tested[row]) / len(member.test)
+            accuracy = int(right[row]) / (steps * member.settings.batch)
+            write_epoch(history, losses[row], accuracy, rates[row], self._seconds / self.size / threads)
+            known = tested is not None and member.test is not None and history.diverged_at is None
+            share = int(tested[row]) / len(member.test) if known else None  # type: ignore[index, arg-type]
             history.test_accuracy.append(share)
         self._results = None
         kept = [row for row, (_, history) in enumerate(self._going) if history.diverged_at is None]
@@ -114,19 +115,11 @@ class FleetStack:
         """(K, B, C, H, W) and (K, B)."""
         members, batch = self.members, self.members[0].settings.batch
         splits = [member.split for member in members]
-        orders = torch.stack(
-            [
-                torch.randperm(len(member.split), generator=_generator("order", member.settings.seed, epoch))
-                for member in members
-            ]
-        )
-        changes = [_generator("augmentation", member.settings.seed, epoch, 0) for member in members]
-        changed = [
-            augmentation(member.settings.augmentation, getattr(member.split, "normalisation", AS_THEY_ARE))
-            for member in members
-        ]
+        orders = torch.stack([order_of(len(member.split), member.settings, epoch) for member in members])
+        changes = [changes_of(member.settings, epoch, self._device) for member in members]
+        changed = [augmentation_of(member.settings, member.split) for member in members]
         as_they_are = all(member.settings.augmentation == "none" for member in members)
-        for chosen in orders[:, : steps * batch].split(batch, dim=1):
+        for chosen in orders[:, : steps * batch].to(self._device).split(batch, dim=1):
             images = self._images(splits, chosen)
             if not as_they_are:
                 images = torch.stack([f(own, g) for f, own, g in zip(changed, images, changes, strict=True)])
@@ -147,8 +140,8 @@ class FleetStack:
             return None
         assert self._stack is not None
         shared = all(_same_images(test, tests[0]) for test in tests)
-        right = torch.zeros(self.size, dtype=torch.int64)
-        for part in torch.arange(len(tests[0])).split(TESTED_AT_ONCE):
+        right = torch.zeros(self.size, dtype=torch.int64, device=self._device)
+        for part in torch.arange(len(tests[0]), device=self._device).split(TESTED_AT_ONCE):
             everywhere = part.expand(self.size, -1)
             if shared:
                 images = tests[0].images(part).to(self._stack.dtype).expand(self.size, -1, *tests[0].shape)
@@ -156,30 +149,31 @@ class FleetStack:
                 images = self._images(tests, everywhere)
             labels = torch.stack([test.labels[part] for test in tests])
             right += (self._stack(images).argmax(1) == labels).sum(1)
-        return right
+        return right.cpu()
 
     # -- its state, for a checkpoint
 
     def tensors(self) -> dict[str, Tensor]:
-        """By their names in the file; the stack's own, not copies."""
+        """Stacked, and by itself what a member had that has diverged."""
         if self._stack is None or self._update is None:
-            return {}
+            return self._left()
         return {
             **{f"model/{name}": tensor.detach() for name, tensor in self._stack.weights.items()},
             **{f"model/{name}": tensor for name, tensor in self._stack.buffers.items()},
             **{f"momentum/{name}": tensor for name, tensor in self._update.momenta.items()},
+            **self._left(),
         }
 
-    def left(self) -> dict[int, dict[str, Tensor]]:
-        """The weights and buffers of members that have diverged, by their places in this stack."""
+    def _left(self) -> dict[str, Tensor]:
+        """Weights and buffers of members that have diverged, by their places."""
         return {
-            place: {**dict(member.model.named_parameters()), **dict(member.model.named_buffers())}
+            f"member {place}/model/{name}": tensor.detach()
             for place, (member, history) in enumerate(self._all)
             if history.diverged_at is not None
+            for name, tensor in [*member.model.named_parameters(), *member.model.named_buffers()]
         }
 
-    def stack_again(self) -> None:
-        """After the histories were changed from outside."""
+    def begin_again(self) -> None:
         self.release()
         self._build()
 
@@ -193,5 +187,5 @@ def _same_images(one: Split, other: Split) -> bool:
     return one.pixels is other.pixels and one.normalisation == other.normalisation
 
 
-def _generator(*content: Any) -> torch.Generator:
-    return torch.Generator("cpu").manual_seed(seed_of(*content))
+def _nothing_to_do(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    raise RuntimeError("all members of the stack have diverged")

@@ -6,28 +6,27 @@ stopped and resumed from its checkpoint ends with the same numbers as one that w
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from skipscope.data.augmentation import augmentation
-from skipscope.data.dataset import AS_THEY_ARE, Split
+from skipscope.data.dataset import Split
 from skipscope.errors import InputError
 from skipscope.numerics import seed_of
 from skipscope.progress import Progress
 from skipscope.trace.undisturbed import unwrapped
+from skipscope.training.batches import Batches
 from skipscope.training.checkpoint import Keeper, Run, State, identity
+from skipscope.training.epochs import Epochs
 from skipscope.training.history import History
 from skipscope.training.hooks import At, start_anew
 from skipscope.training.processes import Processes, processes
-from skipscope.training.settings import Settings, rate_at
+from skipscope.training.settings import Settings
 from skipscope.training.step import GraphedStep, Step, Update, trained_weights
-from skipscope.training.surroundings import in_mode, little_work, one_thread, same_kernels_each_time, seeded
+from skipscope.training.surroundings import in_mode, laid_out, little_work, one_thread, same_kernels_each_time, seeded
 
 
 def train(
@@ -66,7 +65,7 @@ def train(
     history = History()
     with (
         in_mode(model, training=True),
-        _layout(model, together.device, channels_last) as layout,
+        laid_out(model, channels_last) as layout,
         same_kernels_each_time(),
         one_thread(together.device.type == "cpu" and little_work(model, settings.batch)),
     ):
@@ -74,14 +73,20 @@ def train(
         run = Run(unwrapped(model), update, history, hooks, known)
         if path is not None:
             _resume(run, path, together)
-        epochs = _Epochs(model, split, run, together, _step(model, update, together, graph), layout, progress)
+        dtype, step = next(model.parameters()).dtype, training_step(model, update, together, graph)
+        batches = Batches(split, settings, together.device, dtype, layout, rank=together.rank, part=together.part)
+        epochs = Epochs(batches, run, step, together)
         keeper = Keeper(path if together.main else None, save_every)
         try:
             if history.epochs == 0:
                 _measure(run, together.device)
                 keeper.offer(run)
             while history.epochs < settings.epochs and history.diverged_at is None:
-                epochs.next()
+                with seeded(together.device, seed_of("epoch", settings.seed, history.epochs), together.rank):
+                    for done in epochs.steps():
+                        if progress is not None and together.main:
+                            progress(done, epochs.total)
+                epochs.close()
                 together.agree(run.model)
                 fine = history.diverged_at is None
                 due = fine and (history.epochs % test_every == 0 or history.epochs == settings.epochs)
@@ -97,69 +102,7 @@ def train(
     return history
 
 
-class _Epochs:
-    """Runs one epoch after another, and writes into the history."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        split: Split,
-        run: Run,
-        together: Processes,
-        step: Step,
-        layout: torch.memory_format,
-        progress: Progress | None,
-    ) -> None:
-        self.split, self.run, self.together, self.step, self.layout = split, run, together, step, layout
-        self.progress = progress if together.main else None
-        self.settings = run.update.settings
-        self.steps = len(split) // self.settings.batch
-        self.dtype = next(model.parameters()).dtype
-        # Colours are changed in [0, 1], so it must know how the split's pixels were normalised.
-        self.augmentation = augmentation(self.settings.augmentation, getattr(split, "normalisation", AS_THEY_ARE))
-
-    def next(self) -> None:
-        start = time.perf_counter()
-        history, settings, device = self.run.history, self.settings, self.together.device
-        epoch = history.epochs
-        losses = torch.zeros(self.steps, device=device)
-        right = torch.zeros((), dtype=torch.int64, device=device)
-        with seeded(device, seed_of("epoch", settings.seed, epoch), self.together.rank):
-            for step, (images, labels) in enumerate(self._batches(epoch)):
-                done = epoch * self.steps + step
-                rate = rate_at(settings, done, self.steps)
-                self.run.update.set_rate(rate)
-                loss, answers = self.step(images, labels)
-                losses[step].copy_(loss)
-                right += answers
-                if self.progress is not None:
-                    self.progress(done + 1, settings.epochs * self.steps)
-        # Once an epoch: a look at every step would make a GPU wait.
-        values = self.together.total(losses).cpu().double() / self.together.count
-        history.loss.append(float(values.mean()))
-        history.rate.append(rate)
-        history.train_accuracy.append(int(self.together.total(right)) / (self.steps * settings.batch))
-        history.seconds.append(time.perf_counter() - start)
-        bad = (~values.isfinite()).nonzero()
-        if len(bad):
-            history.diverged_at = epoch * self.steps + int(bad[0])
-
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of every batch, on the device."""
-        settings, device = self.settings, self.together.device
-        shuffle = torch.Generator("cpu").manual_seed(seed_of("order", settings.seed, epoch))
-        order = torch.randperm(len(self.split), generator=shuffle, device="cpu").to(self.split.device)
-        change = torch.Generator(device).manual_seed(seed_of("augmentation", settings.seed, epoch, self.together.rank))
-        for chosen in order[: self.steps * settings.batch].split(settings.batch):
-            mine = self.together.part(chosen)
-            images = self.split.images(mine).to(device, self.dtype, non_blocking=True)
-            images = self.augmentation(images, change)
-            if images.dim() == 4:
-                images = images.contiguous(memory_format=self.layout)
-            yield images, self.split.labels[mine].to(device, non_blocking=True)
-
-
-def _step(model: nn.Module, update: Update, together: Processes, graph: bool | None) -> Step:
+def training_step(model: nn.Module, update: Update, together: Processes, graph: bool | None = None) -> Step:
     """Eager, or one that captures itself after the first steps."""
     obstacle = ""
     if together.device.type != "cuda":
@@ -195,22 +138,6 @@ def _measure(run: Run, device: torch.device) -> None:
 def _tested(model: nn.Module, test: Split, together: Processes) -> float:
     mine = together.part(torch.arange(len(test), device="cpu"))
     return int(together.total(right_answers(model, test, mine))) / len(test)
-
-
-@contextmanager
-def _layout(model: nn.Module, device: torch.device, channels_last: bool) -> Iterator[torch.memory_format]:
-    """The memory format of images and of 4-d weights. A GPU's convolutions work on channels last."""
-    if device.type != "cuda" or not channels_last:
-        yield torch.contiguous_format
-        return
-    weights = [weight for weight in model.parameters() if weight.dim() == 4 and weight.is_contiguous()]
-    for weight in weights:
-        weight.data = weight.data.contiguous(memory_format=torch.channels_last)
-    try:
-        yield torch.channels_last
-    finally:
-        for weight in weights:
-            weight.data = weight.data.contiguous()
 
 
 def accuracy(model: nn.Module, split: Split, batch: int = 512) -> float:

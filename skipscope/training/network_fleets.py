@@ -1,8 +1,8 @@
-"""Trained networks, many at once: those that can be a fleet are trained together, and each is kept on its own.
+"""Trained networks, many at once: those that gain by being a fleet are trained together, each is kept on its own.
 
 A network has the same key and the same file whether it was trained alone or in a fleet, so that either finds what the
-other made; the steps are the same up to rounding, and the file says how large its fleet was. Networks that cannot be
-stacked (convolutions, a GPU) are trained one after another.
+other made; the steps are the same, of stacked networks up to rounding, and the file says how large its fleet was.
+Networks that cannot be stacked are trained side by side on a GPU, a few at a time, and one after another on a CPU.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from skipscope.progress import Progress
 from skipscope.runs.files import key_of
 from skipscope.runs.folder import RunFolder
 from skipscope.training.fleet import train_fleet
-from skipscope.training.fleet_member import FleetMember, fleet_obstacle
+from skipscope.training.fleet_member import FleetMember, fleet_obstacle, stack_obstacle
 from skipscope.training.network_files import Trained, find, in_run, keep, keep_in_cache, own_file, read
 from skipscope.training.networks import Network, make, snapshots_of
 
+AT_A_TIME = 8  # networks side by side on a GPU: more hardly gain, and each needs memory for its captured step
 Steps = Callable[[str], Progress]  # gives the progress of something, by what is done
 
 
@@ -72,19 +73,30 @@ def _make_all(places: Sequence[_Place], run: RunFolder, steps: Steps) -> None:
 
 
 def _groups(places: Sequence[_Place]) -> list[list[tuple[_Place, FleetMember]]]:
+    """Networks that are trained together."""
     groups: list[list[tuple[_Place, FleetMember]]] = []
     for place in places:
         network = place.network
         member = FleetMember(
             network.initial(), network.data.train, network.own_settings, network.data.test, network.snapshot_hooks()
         )
-        fitting = (group for group in groups if not fleet_obstacle([group[0][1], member]))
+        fitting = (group for group in groups if _gain([former for _, former in group], member))
         group = next(fitting, None)
         if group is None:
             groups.append([(place, member)])
         else:
             group.append((place, member))
     return groups
+
+
+def _gain(fleet: Sequence[FleetMember], member: FleetMember) -> bool:
+    """Whether a network is trained sooner together with these."""
+    if fleet_obstacle([fleet[0], member]):
+        return False
+    if not stack_obstacle([fleet[0], member]):
+        return True
+    alone = bool(stack_obstacle([fleet[0]])) and bool(stack_obstacle([member]))
+    return alone and member.device.type == "cuda" and len(fleet) < AT_A_TIME
 
 
 def _make_together(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder, steps: Steps) -> None:

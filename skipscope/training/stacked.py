@@ -61,8 +61,10 @@ def _obstacle(model: nn.Module) -> str:
     if not all(_usual(norm) for norm in leaves if isinstance(norm, nn.BatchNorm1d)):
         return f"{kind} has batch norms without scales, running statistics or a momentum"
     devices = {tensor.device.type for tensor in [*model.parameters(), *model.buffers()]}
-    if devices != {"cpu"}:
-        return f"{kind} is on {', '.join(sorted(devices))}; networks are stacked on a CPU"
+    if len(devices) > 1:
+        return f"{kind} is on several devices: {', '.join(sorted(devices))}"
+    if devices != {"cpu"} and any(block.survival < 1 for block in blocks):
+        return f"{kind} draws on {devices.pop()} which branches to drop; such networks are stacked on a CPU alone"
     if not all(weight.requires_grad for weight in model.parameters()):
         return f"{kind} has weights that are not trained"
     return ""
@@ -122,6 +124,10 @@ class Stack:
     @property
     def dtype(self) -> torch.dtype:
         return self.weights["first.weight"].dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.weights["first.weight"].device
 
     def _stacked(self, name: str) -> Tensor:
         """(K, ...): what the members have under a name; each of them gets a view of it."""
@@ -202,11 +208,11 @@ class _BlockOfAll:
 
     def __init__(self, models: Sequence[nn.Module], name: str) -> None:
         blocks = [block for model in models if isinstance(block := model.get_submodule(name), Block)]
-        first = blocks[0]
+        first, device = blocks[0], next(models[0].parameters()).device
         self.kind, self._skips, self._tail = type(first), first.shortcut is not None, first.tail
         self._survivals = [block.survival for block in blocks]
-        self._scales = _each([block._scale for block in blocks])
-        self._factors = _each([_skip_factor(block) or 0.0 for block in blocks]) if self._skips else None
+        self._scales = _each([block._scale for block in blocks], device)
+        self._factors = _each([_skip_factor(block) or 0.0 for block in blocks], device) if self._skips else None
 
     def joined(self, h: Tensor, branch: Tensor, draws: Sequence[torch.Generator] | None) -> Tensor:
         if not self._skips:
@@ -230,6 +236,6 @@ class _BlockOfAll:
         return torch.stack(rows)[:, None]
 
 
-def _each(factors: Sequence[float]) -> Tensor | None:
+def _each(factors: Sequence[float], device: torch.device) -> Tensor | None:
     """(K, 1, 1); None where all are 1."""
-    return None if set(factors) == {1} else torch.tensor(factors, dtype=torch.float64)[:, None, None]
+    return None if set(factors) == {1} else torch.tensor(factors, dtype=torch.float64, device=device)[:, None, None]

@@ -7,7 +7,7 @@ gradient and its momentum are then in the cache together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,27 +27,30 @@ class StackedUpdate:
     def __init__(self, stack: Stack, settings: Sequence[Settings]) -> None:
         self._stack, self._settings = stack, settings[0]
         self.momenta = {n: torch.zeros_like(w) for n, w in stack.weights.items()} if self._settings.momentum else {}
+        self._rates = self._each(one.rate for one in settings)  # written in place: a captured step reads it
+        self.draws: Sequence[torch.Generator] = ()  # one per member, for what the networks draw themselves
         self._decays = self._each(one.weight_decay for one in settings)
         clips = [math.inf if one.clip is None else one.clip for one in settings]
         self._clips = None if min(clips) == math.inf else self._each(clips)
 
-    def _each(self, values: object) -> Tensor:
-        return torch.tensor(list(values), dtype=self._stack.dtype)  # type: ignore[call-overload]
+    def _each(self, values: Iterable[float]) -> Tensor:
+        return torch.tensor(list(values), dtype=self._stack.dtype, device=self._stack.device)
 
-    def step(
-        self, images: Tensor, labels: Tensor, rates: Sequence[float], draws: Sequence[torch.Generator]
-    ) -> tuple[Tensor, Tensor]:
+    def set_rates(self, rates: Sequence[float]) -> None:
+        self._rates.copy_(torch.tensor(rates, dtype=self._stack.dtype))
+
+    def step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """images (K, B, ...), labels (K, B). The losses (K,) before the update, and the numbers of right answers."""
-        outputs = self._stack(images, draws)  # K, classes, B
+        outputs = self._stack(images, self.draws)  # K, classes, B
         each = F.cross_entropy(outputs, labels, reduction="none", label_smoothing=self._settings.label_smoothing)
         losses = each.mean(1)
         # The gradient of a sum: no member's loss depends on the weights of another.
         losses.sum().backward()
         with torch.no_grad():
-            self._update(self._each(rates))
+            self._update()
         return losses.detach(), (outputs.detach().argmax(1) == labels).sum(1)
 
-    def _update(self, rates: Tensor) -> None:
+    def _update(self) -> None:
         shares = self._shares()
         for name, weight in self._stack.weights.items():
             gradient, weight.grad = weight.grad, None
@@ -62,7 +65,7 @@ class StackedUpdate:
                 gradient = (
                     gradient.add_(momentum, alpha=self._settings.momentum) if self._settings.nesterov else momentum
                 )
-            weight.addcmul_(gradient, rates.view(shape), value=-1)
+            weight.addcmul_(gradient, self._rates.view(shape), value=-1)
 
     def _shares(self) -> Tensor | None:
         """(K,) by which gradients are multiplied, so that none is longer than its member's clip."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 import torch
@@ -107,10 +107,16 @@ class Update:
             nn.utils.clip_grad_norm_(self.weights.values(), self.settings.clip)
 
 
+class HasGradients(Protocol):
+    """The update of one network, or of a stack."""
+
+    def forget_gradients(self) -> None: ...
+
+
 class GraphedStep:
     """A `Step` that captures itself. Its results are overwritten by the next call."""
 
-    def __init__(self, step: Step, update: Update, device: torch.device, *, required: bool) -> None:
+    def __init__(self, step: Step, update: HasGradients, device: torch.device, *, required: bool) -> None:
         """required: an error where the step cannot be captured; otherwise a warning, and it runs eagerly."""
         self._step = step
         self._update = update

@@ -61,6 +61,22 @@ def same_kernels_each_time() -> Iterator[None]:
 
 
 @contextmanager
+def laid_out(model: nn.Module, channels_last: bool = True) -> Iterator[torch.memory_format]:
+    """The memory format of images and, inside, of 4-d weights. A GPU's convolutions work on channels last."""
+    if not channels_last or next(model.parameters()).device.type != "cuda":
+        yield torch.contiguous_format
+        return
+    weights = [weight for weight in model.parameters() if weight.dim() == 4 and weight.is_contiguous()]
+    for weight in weights:
+        weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    try:
+        yield torch.channels_last
+    finally:
+        for weight in weights:
+            weight.data = weight.data.contiguous()
+
+
+@contextmanager
 def one_thread(wanted: bool = True) -> Iterator[None]:
     threads = torch.get_num_threads()
     if wanted:

@@ -16,7 +16,7 @@ from skipscope.errors import InputError
 from skipscope.models import names
 from skipscope.training import At, FleetMember, History, Settings, train, train_fleet
 from skipscope.training.fleet import stack_sizes
-from skipscope.training.fleet_member import fleet_obstacle
+from skipscope.training.fleet_member import fleet_obstacle, stack_obstacle, stackable_groups
 from tests import seeded
 from tests.training.nets import assert_same, weights
 
@@ -315,17 +315,17 @@ def test_progress_counts_the_steps_of_all_members_and_may_end_the_training() -> 
 def test_what_cannot_be_a_fleet_is_refused_with_the_reason() -> None:
     first, second, *_ = fleet()
     longer = dataclasses.replace(second, settings=dataclasses.replace(second.settings, epochs=11))
-    images = FleetMember(built("resnet8-digits-n8", 0), split(), SETTINGS)
+    hook = At([0], snapshot)
     cases = {
         "no members": [],
         "network 1 has epochs = 11, and network 0 has 10": [first, longer],
-        "another architecture": [first, FleetMember(built(TYPE1, 1), split(), SETTINGS, split(48))],  # in float64
-        "not a network of a matrix": [images],
-        "another number of training images": [first, dataclasses.replace(second, split=split(64))],
+        "network 1 has 64 training images, and network 0 has 160": [
+            first,
+            dataclasses.replace(second, split=split(64)),
+        ],
         "same model": [first, first],
-        "other test images": [first, dataclasses.replace(second, test=None)],
-        "precision 'bfloat16'": fleet(precision="bfloat16"),
-        "not a network": [FleetMember(nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES)), split(), SETTINGS)],
+        "members share a hook": [dataclasses.replace(one, hooks=[hook]) for one in (first, second)],
+        "network 0 is trained in float16": fleet(precision="float16"),
     }
     for message, members in cases.items():
         assert message in fleet_obstacle(members)
@@ -336,14 +336,30 @@ def test_what_cannot_be_a_fleet_is_refused_with_the_reason() -> None:
         train_fleet(fleet(batch=500))
 
 
-def test_a_network_with_skips_and_one_without_are_different_architectures() -> None:
-    one, other = (FleetMember(built(name, 0), split(), SETTINGS) for name in (TYPE1, f"{TYPE1}-noskips"))
-    assert "another architecture" in fleet_obstacle([one, other])
+def test_what_cannot_be_stacked_says_why() -> None:
+    first, second, *_ = fleet()
+    cases = {
+        "network 1 has momentum = 0.5, and network 0 has 0.9": [
+            first,
+            dataclasses.replace(second, settings=dataclasses.replace(second.settings, momentum=0.5)),
+        ],
+        "another architecture": [first, FleetMember(built(TYPE1, 1), split(), SETTINGS, split(48))],  # in float64
+        "not a network of a matrix": [FleetMember(built("resnet8-digits-n8", 0), split(), SETTINGS)],
+        "other test images": [first, dataclasses.replace(second, test=None)],
+        "precision 'bfloat16'": fleet(precision="bfloat16"),
+        "not a network": [FleetMember(nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES)), split(), SETTINGS)],
+    }
+    for message, members in cases.items():
+        assert message in stack_obstacle(members)
+        assert not fleet_obstacle(members)
+    assert stack_obstacle(fleet()) == ""
 
 
-def test_networks_with_different_activations_are_different_architectures() -> None:
-    relu, linear = (FleetMember(built(name, 0), split(), SETTINGS) for name in (TWIN, f"{TWIN}-linear"))
-    assert "another architecture" in fleet_obstacle([relu, linear])
+@pytest.mark.parametrize("names", [(TYPE1, f"{TYPE1}-noskips"), (TWIN, f"{TWIN}-linear")], ids=["skips", "activations"])
+def test_networks_that_compute_something_else_are_different_architectures(names: tuple[str, str]) -> None:
+    one, other = (FleetMember(built(name, 0), split(), SETTINGS) for name in names)
+    assert "another architecture" in stack_obstacle([one, other])
+    assert stackable_groups([one, other]) == ([[0], [1]], [])
 
 
 @pytest.mark.parametrize(
@@ -352,3 +368,8 @@ def test_networks_with_different_activations_are_different_architectures() -> No
 )
 def test_sizes_of_stacks(members: int, sizes: list[int]) -> None:
     assert stack_sizes(members) == sizes
+
+
+def test_a_gpu_has_larger_stacks() -> None:
+    assert stack_sizes(100, "cuda") == [100]
+    assert stack_sizes(129, "cuda") == [65, 64]
