@@ -21,7 +21,6 @@ on.
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ from skipscope.progress import Progress
 from skipscope.training.checkpoint import Keeper, State
 from skipscope.training.fleet_checkpoint import FleetState
 from skipscope.training.fleet_member import FleetMember, fleet_obstacle, stackable_groups
-from skipscope.training.fleet_part import FleetPart, StoppedError, on_device
+from skipscope.training.fleet_part import FleetPart, StoppedError, even_groups, on_device
 from skipscope.training.fleet_stack import FleetStack
 from skipscope.training.history import History
 from skipscope.training.hooks import start_anew
@@ -97,26 +96,22 @@ def train_fleet(
     return fleet.histories
 
 
-def stack_sizes(members: int, device: str = "cpu") -> list[int]:
-    """Into how many stacks, of which sizes, members are split; it depends on their number and kind of device alone."""
-    least = 2 if device == "cpu" and members >= SPLIT_FROM else 1
-    count = max(math.ceil(members / LARGEST_STACK[device]), least)
-    return [members // count + (number < members % count) for number in range(count)]
+def stacks_of(numbers: Sequence[int], device: str) -> list[list[int]]:
+    """How members of one architecture are split into stacks: by their number and the kind of device alone."""
+    fewest = 2 if device == "cpu" and len(numbers) >= SPLIT_FROM else 1
+    return even_groups(numbers, LARGEST_STACK[device], fewest)
 
 
 def _parts(members: Sequence[FleetMember], histories: Sequence[History]) -> list[FleetPart]:
-    there = on_device(members, members[0].device)
+    device = members[0].device
+    there = on_device(members, device)
     groups, others = stackable_groups(there)
-    parts: list[FleetPart] = []
-    for group in groups:
-        begin = 0
-        for size in stack_sizes(len(group), members[0].device.type):
-            chosen = group[begin : begin + size]
-            parts.append(FleetStack([there[number] for number in chosen], [histories[number] for number in chosen]))
-            begin += size
-    if others:
-        parts.append(SideBySide([there[number] for number in others], [histories[number] for number in others]))
-    return parts
+
+    def some(numbers: Sequence[int]) -> tuple[list[FleetMember], list[History]]:
+        return [there[number] for number in numbers], [histories[number] for number in numbers]
+
+    stacks: list[FleetPart] = [FleetStack(*some(own)) for group in groups for own in stacks_of(group, device.type)]
+    return [*stacks, SideBySide(*some(others))] if others else stacks
 
 
 class _Fleet:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from itertools import accumulate
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +15,9 @@ from torch import Tensor
 from skipscope.data.dataset import Images, Split
 from skipscope.training.fleet_member import FleetMember
 
+AT_A_TIME = 8  # networks side by side on a GPU: more hardly gain, and each needs memory for its captured step
+
+T = TypeVar("T")
 Made = Callable[[int], None]  # called with the number of members that made a step
 
 
@@ -41,6 +46,14 @@ class FleetPart(Protocol):
 
     def begin_again(self) -> None:
         """After the histories were changed from outside."""
+
+
+def even_groups(things: Sequence[T], largest: int, fewest: int = 1) -> list[list[T]]:
+    """In their order, in as few groups as possible that have nearly the same size; fewest: at least so many groups."""
+    count = max(math.ceil(len(things) / largest), fewest)
+    sizes = [len(things) // count + (number < len(things) % count) for number in range(count)]
+    ends = list(accumulate(sizes))
+    return [list(things[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
 def on_device(members: Sequence[FleetMember], device: torch.device) -> list[FleetMember]:

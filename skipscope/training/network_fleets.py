@@ -15,10 +15,10 @@ from skipscope.runs.files import key_of
 from skipscope.runs.folder import RunFolder
 from skipscope.training.fleet import train_fleet
 from skipscope.training.fleet_member import FleetMember, fleet_obstacle, stack_obstacle
+from skipscope.training.fleet_part import AT_A_TIME, even_groups
 from skipscope.training.network_files import Trained, find, in_run, keep, keep_in_cache, own_file, read
 from skipscope.training.networks import Network, make, snapshots_of
 
-AT_A_TIME = 8  # networks side by side on a GPU: more hardly gain, and each needs memory for its captured step
 Steps = Callable[[str], Progress]  # gives the progress of something, by what is done
 
 
@@ -73,30 +73,33 @@ def _make_all(places: Sequence[_Place], run: RunFolder, steps: Steps) -> None:
 
 
 def _groups(places: Sequence[_Place]) -> list[list[tuple[_Place, FleetMember]]]:
-    """Networks that are trained together."""
+    """Networks that are trained together: any number of stacked ones, a few of others."""
     groups: list[list[tuple[_Place, FleetMember]]] = []
     for place in places:
         network = place.network
         member = FleetMember(
             network.initial(), network.data.train, network.own_settings, network.data.test, network.snapshot_hooks()
         )
-        fitting = (group for group in groups if _gain([former for _, former in group], member))
+        fitting = (group for group in groups if _gain(group[0][1], member))
         group = next(fitting, None)
         if group is None:
             groups.append([(place, member)])
         else:
             group.append((place, member))
-    return groups
+    return [
+        own
+        for group in groups
+        for own in ([group] if not stack_obstacle([group[0][1]]) else even_groups(group, AT_A_TIME))
+    ]
 
 
-def _gain(fleet: Sequence[FleetMember], member: FleetMember) -> bool:
-    """Whether a network is trained sooner together with these."""
-    if fleet_obstacle([fleet[0], member]):
+def _gain(one: FleetMember, other: FleetMember) -> bool:
+    """Whether two networks are trained sooner together."""
+    if fleet_obstacle([one, other]):
         return False
-    if not stack_obstacle([fleet[0], member]):
-        return True
-    alone = bool(stack_obstacle([fleet[0]])) and bool(stack_obstacle([member]))
-    return alone and member.device.type == "cuda" and len(fleet) < AT_A_TIME
+    stacked = not stack_obstacle([one, other])
+    side_by_side = bool(stack_obstacle([one])) and bool(stack_obstacle([other])) and one.device.type == "cuda"
+    return stacked or side_by_side
 
 
 def _make_together(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder, steps: Steps) -> None:

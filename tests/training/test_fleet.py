@@ -15,7 +15,7 @@ from skipscope.data.dataset import Images
 from skipscope.errors import InputError
 from skipscope.models import names
 from skipscope.training import At, FleetMember, History, Settings, train, train_fleet
-from skipscope.training.fleet import stack_sizes
+from skipscope.training.fleet import stacks_of
 from skipscope.training.fleet_member import fleet_obstacle, stack_obstacle, stackable_groups
 from tests import seeded
 from tests.training.nets import assert_same, weights
@@ -367,9 +367,11 @@ def test_networks_that_compute_something_else_are_different_architectures(names:
     [(1, [1]), (7, [7]), (8, [4, 4]), (17, [9, 8]), (32, [16, 16]), (33, [17, 16]), (65, [22, 22, 21])],
 )
 def test_sizes_of_stacks(members: int, sizes: list[int]) -> None:
-    assert stack_sizes(members) == sizes
+    stacks = stacks_of(range(members), "cpu")
+    assert [len(stack) for stack in stacks] == sizes
+    assert [number for stack in stacks for number in stack] == list(range(members))
 
 
 def test_a_gpu_has_larger_stacks() -> None:
-    assert stack_sizes(100, "cuda") == [100]
-    assert stack_sizes(129, "cuda") == [65, 64]
+    assert [len(stack) for stack in stacks_of(range(100), "cuda")] == [100]
+    assert [len(stack) for stack in stacks_of(range(129), "cuda")] == [65, 64]

@@ -32,7 +32,14 @@ class Bench:
 
     def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
         """data/STUDY-NAME.nc, or data/STUDY.nc where the name is empty; computed unless the run has it already."""
-        return self.shared("-".join(filter(None, (self.study.partition(".")[2], name))), compute)
+        return self.shared(self._own(name), compute)
+
+    def has(self, name: str) -> bool:
+        """Whether the run has this part."""
+        return self.run.has(f"data/{self._own(name)}.nc")
+
+    def _own(self, name: str) -> str:
+        return "-".join(filter(None, (self.study.partition(".")[2], name)))
 
     def shared(self, name: str, compute: Callable[[], xarray.Dataset], studies: Sequence[str] = ()) -> xarray.Dataset:
         """data/NAME.nc, for what several studies of a paper measure alike. studies: their ids; this one's by default.

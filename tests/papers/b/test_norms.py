@@ -120,7 +120,7 @@ def test_a_resnet_is_followed_through_its_training(tmp_path: Path) -> None:
     bench = Bench(NORMS.id, run, preset="smoke", seed=0, device="cpu")
     training = dataclasses.replace(residual_training(5, (0.4, 0.605)), batch=8, precision="float32")
     with run:
-        found = residual_norms(bench, colours(), training, 8, 2)
+        (found,) = residual_norms(bench, colours(), training, [8], 2)
     assert found["norm"].shape == (2, 6)
     assert numpy.isfinite(found["norm"]).all()
     assert len(set(found["norm"].values.ravel().tolist())) == 12

@@ -287,7 +287,7 @@ def test_a_kill_before_the_part_is_written_loses_no_training(tmp_path: Path, mon
                 device="cpu",
                 announce=lambda what, done, total: trained.append(done),
             )
-            return depth.residual_norms(bench, noise(), training, 8, 1)
+            return depth.residual_norms(bench, noise(), training, [8], 1)[0]
 
     expected = measured("whole")
     assert trained.pop() == 15

@@ -9,8 +9,9 @@ deviation over all entries of test images, mean over the units of a trained netw
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import numpy
@@ -27,7 +28,9 @@ from skipscope.papers.b.networks.ensemble import precision_of
 from skipscope.papers.b.networks.network import ZERO_FACTOR
 from skipscope.papers.b.subjects import COMPONENTS, WhitenedData
 from skipscope.papers.kit import Bench
-from skipscope.training import At, Settings, train
+from skipscope.runs.sweep import merged
+from skipscope.training import At, FleetMember, History, Settings, train_fleet
+from skipscope.training.fleet_part import AT_A_TIME, even_groups
 from skipscope.training.networks import Network
 
 MEASURE_NAME = "shortcut_norms"  # of all datasets of B.norms
@@ -84,8 +87,8 @@ def branches(bench: Bench, data: Dataset, seeds: Sequence[int], depth: int, epoc
     """Mean standard deviation (seed) of the branches of networks trained on digits; NaN where one diverged."""
     images = images_of(bench, data)
     means, errors = [], []
-    for seed in seeds:
-        found = bench.trained(f"preresnet{depth}-digits{NARROW}", data, Settings(epochs), seed=seed)
+    name = f"preresnet{depth}-digits{NARROW}"
+    for found in bench.trained_fleet([Network(name, data, Settings(epochs), seed, bench.device) for seed in seeds]):
         outputs = list(branch_outputs(found.model, images).values())
         means.append(numpy.nan if found.diverged else float(numpy.mean(outputs)))
         errors.append(1 - found.test_accuracy)
@@ -151,40 +154,68 @@ def shortcut_norms(
     )
 
 
-def residual_norms(bench: Bench, data: Dataset, settings: Settings, depth: int, networks: int) -> xarray.Dataset:
-    """Of pre-activation ResNets of one depth, which are kept one by one."""
-    each = [_one_residual(bench, data, settings, depth, seed) for seed in bench.seeds(networks)]
-    return bench.part(f"residual-{depth}", lambda: xarray.concat(each, "seed").assign_attrs(measure=MEASURE_NAME))
+def residual_norms(
+    bench: Bench, data: Dataset, settings: Settings, depths: Sequence[int], networks: int
+) -> list[xarray.Dataset]:
+    """Of pre-activation ResNets, a dataset for each depth. They are trained together, and kept one by one."""
+    each = [
+        _Residual(depth, Network(f"preresnet{depth}-cifar", data, settings, seed, bench.device))
+        for depth in depths
+        for seed in bench.seeds(networks)
+    ]
+    pieces: dict[int, list[xarray.Dataset]] = {depth: [] for depth in depths}
+    for group in even_groups(each, AT_A_TIME):
+        checkpoint = bench.run.path / "checkpoints" / f"{group[0].part}-and-others.training.safetensors"
+        trained = cache(partial(_trained_together, bench, group, checkpoint))
+        for one in group:
+            pieces[one.depth].append(bench.part(one.part, partial(_by_epoch, bench, one, trained)))
+        checkpoint.unlink(missing_ok=True)  # not before all parts are written: a run may be killed in between
+    return [
+        bench.part(f"residual-{depth}", partial(merged, own, "seed", measure=MEASURE_NAME))
+        for depth, own in pieces.items()
+    ]
 
 
-def _one_residual(bench: Bench, data: Dataset, settings: Settings, depth: int, seed: int) -> xarray.Dataset:
-    """The checkpoint stays until the part is written: a run may be killed in between."""
-    network = Network(f"preresnet{depth}-cifar", data.to(bench.device), settings, seed, bench.device)
-    checkpoint = bench.run.path / "checkpoints" / f"norms-{network.model}-{seed}.training.safetensors"
-    found = bench.part(f"residual-{depth}-{seed}", partial(_by_epoch, bench, network, checkpoint, depth))
-    checkpoint.unlink(missing_ok=True)
-    return found
+@dataclass(frozen=True)
+class _Residual:
+    """One network of B.norms."""
+
+    depth: int
+    network: Network
+
+    @property
+    def part(self) -> str:
+        return f"residual-{self.depth}-{self.network.seed}"
 
 
-def _by_epoch(bench: Bench, network: Network, checkpoint: Path, depth: int) -> xarray.Dataset:
-    """Norms (seed, step) by epoch, and the branches in the end."""
-    images, settings = network.data, network.settings
-    model = network.initial()
-    hook = At(range(settings.epochs + 1), lambda model, epoch, history: {"norm": mean_norm(model)}, name="norms")
-    history = train(
-        model,
-        images.train,
-        settings,
-        test=images.test,
-        test_every=max(1, settings.epochs // 10),
-        hooks=[hook],
+Together = dict[_Residual, tuple[FleetMember, History]]
+
+
+def _trained_together(bench: Bench, group: Sequence[_Residual], checkpoint: Path) -> Together:
+    members = []
+    for one in group:
+        network = one.network
+        epochs = range(network.settings.epochs + 1)
+        hook = At(epochs, lambda model, epoch, history: {"norm": mean_norm(model)}, name="norms")
+        data = network.data
+        members.append(FleetMember(network.initial(), data.train, network.own_settings, data.test, [hook]))
+    histories = train_fleet(
+        members,
+        test_every=max(1, group[0].network.settings.epochs // 10),
         checkpoint=checkpoint,
-        progress=bench.steps(f"training {network.title}"),
+        progress=bench.steps(f"training {len(group)} pre-activation ResNets"),
     )
+    return dict(zip(group, zip(members, histories, strict=True), strict=True))
+
+
+def _by_epoch(bench: Bench, one: _Residual, trained: Callable[[], Together]) -> xarray.Dataset:
+    """Norms (seed, step) by epoch, and the branches in the end. trained: gives it and others."""
+    member, history = trained()[one]
+    settings, (hook,) = member.settings, member.hooks
     epochs = range(settings.epochs + 1)
     norms = [float(hook.results[epoch]["norm"]) if epoch in hook.results else numpy.nan for epoch in epochs]
     losses = [numpy.nan, *history.loss]
-    branches = branch_outputs(model.eval(), images_of(bench, images))
+    branches = branch_outputs(member.model.eval(), images_of(bench, one.network.data))  # type: ignore[arg-type]
     return xarray.Dataset(
         {
             "norm": (("seed", "step"), [norms]),
@@ -192,12 +223,12 @@ def _by_epoch(bench: Bench, network: Network, checkpoint: Path, depth: int) -> x
             "branch": ("seed", [numpy.mean(list(branches.values()))]),
             "test_error": ("seed", [1 - (history.test_accuracy[-1] or numpy.nan)]),
         },
-        {"seed": [network.seed], "step": list(epochs)},
+        {"seed": [one.network.seed], "step": list(epochs)},
         {
             "part": "piece",
             "kind": "residual",
-            "depth": depth,
-            "data": images.name,
+            "depth": one.depth,
+            "data": one.network.data.name,
             "rate": settings.rate,
             "epochs": settings.epochs,
             "drops": list(settings.milestones),

@@ -150,9 +150,7 @@ def run(bench: Bench, settings: NormSettings) -> Evidence:
     if settings.residual:
         images = bench.data(settings.residual_data)
         training = residual_training(settings.residual_epochs, DROPS)
-        norms["residual"] = [
-            residual_norms(bench, images, training, depth, settings.residual_networks) for depth in settings.residual
-        ]
+        norms["residual"] = residual_norms(bench, images, training, settings.residual, settings.residual_networks)
     return evidence(norms, first_states, trained_branches)
 
 

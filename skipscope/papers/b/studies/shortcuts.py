@@ -42,6 +42,7 @@ from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Part, Quantit
 from skipscope.papers.kit.estimates import Difference
 from skipscope.runs.sweep import Task
 from skipscope.training import Settings
+from skipscope.training.networks import Network
 
 MEASURE_NAME = "shortcut_depths"
 SHORTCUT_DEPTHS = (1, 2, 3, 4)
@@ -176,29 +177,49 @@ def _means(parts: Mapping[int, xarray.Dataset], name: str) -> list[float]:
 def _residual(bench: Bench, settings: ShortcutSettings) -> Found:
     if not settings.residual:
         return {}
-    data = bench.data(settings.residual_data)
-    images, training = data.to(bench.device), residual_training(settings.residual_epochs, DROPS)
-    tested = partial(_tested, bench, images, training, bench.seeds(settings.networks))
-    return _of_all_depths(bench, "residual", settings.residual, tested)
+    data, training = bench.data(settings.residual_data), residual_training(settings.residual_epochs, DROPS)
+    seeds = bench.seeds(settings.networks)
+    kinds = [(n, depth) for n in SHORTCUT_DEPTHS for depth in settings.residual]
+    _train_together(bench, data, training, seeds, kinds, "residual")
+    return _of_all_depths(bench, "residual", settings.residual, partial(_tested, bench, data, training, seeds))
 
 
 def _deep(bench: Bench, settings: ShortcutSettings) -> dict[int, xarray.Dataset]:
     """Stages of as many layers as the shortcuts divide: 36, 35 and 36 for shortcut depths 4, 5 and 6."""
     if not settings.deep:
         return {}
-    data = bench.data(settings.residual_data)
-    images, training = data.to(bench.device), residual_training(settings.deep_epochs, DROPS)
-    tested = partial(_tested, bench, images, training, bench.seeds(settings.deep_networks))
+    data, training = bench.data(settings.residual_data), residual_training(settings.deep_epochs, DROPS)
+    seeds = bench.seeds(settings.deep_networks)
+    tested = partial(_tested, bench, data, training, seeds)
     depths = {n: 3 * n * (DEEP_STAGE // n) + 2 for n in settings.deep}
+    _train_together(bench, data, training, seeds, list(depths.items()), "deep")
     tasks = [Task(f"deep-{n}-{depth}", partial(tested, n, depth, kind="deep")) for n, depth in depths.items()]
     return dict(zip(depths, bench.sweep(tasks), strict=True))
+
+
+def _network(bench: Bench, data: Dataset, training: Settings, n: int, depth: int, seed: int) -> Network:
+    return Network(f"preresnet{depth}-cifar-s{n}", data, training, seed, bench.device)
+
+
+def _train_together(
+    bench: Bench,
+    data: Dataset,
+    training: Settings,
+    seeds: Sequence[int],
+    kinds: Sequence[tuple[int, int]],
+    part: str,
+) -> None:
+    """Before any is tested; those that the run has tested already are not needed any more. kinds: (n, depth)."""
+    needed = [kind for kind in kinds if not bench.has(f"{part}-{kind[0]}-{kind[1]}")]
+    if needed:
+        bench.trained_fleet([_network(bench, data, training, *kind, seed) for seed in seeds for kind in needed])
 
 
 def _tested(
     bench: Bench, data: Dataset, training: Settings, seeds: Sequence[int], n: int, depth: int, kind: str = "residual"
 ) -> xarray.Dataset:
     """Test errors (seed)."""
-    networks = [bench.trained(f"preresnet{depth}-cifar-s{n}", data, training, seed=seed) for seed in seeds]
+    networks = bench.trained_fleet([_network(bench, data, training, n, depth, seed) for seed in seeds])
     return xarray.Dataset(
         {"error": ("seed", [numpy.nan if one.diverged else 1 - one.test_accuracy for one in networks])},
         {"seed": list(seeds)},
