@@ -9,6 +9,12 @@ first epoch, which holds the warm-up and the capture, is not counted.
 
 A fleet of networks on the CPU against the same networks one after another, in alternation: seconds, and seconds of the
 processor, which a busy machine changes less. 3000 random images of the size that the network takes.
+
+    python benchmarks/training.py --side-by-side 8 --depths 56 110 --usual-workers 4 12 > results.json
+
+Networks side by side on a GPU, in bfloat16, against the loop that most programs have, which trains one network in
+float32 from a DataLoader with so many workers: images per second of all networks together, both with batches of 128
+and the same augmentation, on as many random images of CIFAR-10's size.
 """
 
 from __future__ import annotations
@@ -73,6 +79,99 @@ def fleet_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+class AsInTorchvision(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Images in memory that become pictures, are changed and become tensors one by one, as torchvision's CIFAR10."""
+
+    def __init__(self, pixels: torch.Tensor, labels: torch.Tensor) -> None:
+        from torchvision import transforms
+
+        self.pixels, self.labels = pixels.permute(0, 2, 3, 1).contiguous().numpy(), labels.tolist()
+        self.change = transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        from PIL import Image
+
+        return self.change(Image.fromarray(self.pixels[index])), self.labels[index]
+
+
+def usual_images_per_second(depth: int, split: Images, batch: int, workers: int, epochs: int) -> float:
+    """The loop of most programs; the first epoch, in which workers start, is not counted."""
+    torch.manual_seed(0)
+    model = ResNet(depth, channels=(16, 32, 64), input_channels=3, classes=10).to("cuda").train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+    loader = torch.utils.data.DataLoader(
+        AsInTorchvision(split.pixels.cpu(), split.labels.cpu()),
+        batch,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=True,
+        drop_last=True,
+        persistent_workers=True,
+    )
+    seconds = []
+    for _ in range(epochs):
+        start = time.perf_counter()
+        for images, labels in loader:
+            images, labels = images.to("cuda", non_blocking=True), labels.to("cuda", non_blocking=True)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return len(loader) * batch / statistics.median(seconds[1:])
+
+
+def fleet_images_per_second(depth: int, split: Images, settings: Settings, networks: int) -> float:
+    """Of all networks together; the first epoch, in which steps are captured, is not counted."""
+    members = []
+    for seed in range(networks):
+        torch.manual_seed(seed)
+        model = ResNet(depth, channels=(16, 32, 64), input_channels=3, classes=10).to("cuda")
+        members.append(FleetMember(model, split, replace(settings, seed=seed)))
+    histories = train_fleet(members)
+    # The seconds of a history are the member's share of the fleet's.
+    each = [sum(history.seconds[epoch] for history in histories) for epoch in range(1, settings.epochs)]
+    return networks * (len(split) // settings.batch) * settings.batch / statistics.median(each)
+
+
+def side_by_side_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
+    count = options.steps * options.batch
+    pixels = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8)
+    split = Images(pixels, torch.randint(10, (count,)))
+    settings = Settings(
+        epochs=options.epochs, batch=options.batch, rate=0.01, precision="bfloat16", augmentation="crop-flip"
+    )
+    rows = []
+    for depth in options.depths:
+        usual = {
+            workers: usual_images_per_second(depth, split, options.batch, workers, options.epochs)
+            for workers in options.usual_workers
+        }
+        for networks in sorted({1, options.side_by_side}):
+            found = fleet_images_per_second(depth, split, settings, networks)
+            rows.append(
+                {
+                    "depth": depth,
+                    "networks": networks,
+                    "usual_images_per_second": {str(workers): round(rate) for workers, rate in usual.items()},
+                    "fleet_images_per_second": round(found),
+                    "ratio": round(found / max(usual.values()), 2),  # against the faster of the usual ones
+                }
+            )
+            print(rows[-1], file=sys.stderr)
+    return rows
+
+
 def train_one_by_one(networks: list[FleetMember]) -> None:
     for member in networks:
         train(member.model, member.split, member.settings)
@@ -100,6 +199,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--augmentation", default="crop-flip")
     parser.add_argument("--fleet", type=int, help="networks of a fleet on the CPU")
+    parser.add_argument("--side-by-side", type=int, help="networks of a fleet on a GPU")
+    parser.add_argument("--usual-workers", type=int, nargs="+", default=[4, 12], help="of the usual loop")
     parser.add_argument("--network", default="type1-mnist-w64-b16", help="of the fleet")
     parser.add_argument("--images", type=int, default=3000, help="of the fleet")
     parser.add_argument("--rounds", type=int, default=3, help="of the fleet")
@@ -122,6 +223,23 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("a CUDA graph needs a GPU, and torch sees none; --fleet 32 runs on the CPU")
 
+    rows = side_by_side_rows(options) if options.side_by_side else captured_rows(options)
+    about = {
+        "skipscope": ss.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "tf32_convolutions": torch.backends.cudnn.allow_tf32,
+        "batch": options.batch,
+        "steps": options.steps,
+        "augmentation": options.augmentation,
+    }
+    print(json.dumps({"about": about, "rows": rows}, indent=2))
+
+
+def captured_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     count = options.steps * options.batch
     split = Images(torch.rand(count, 3, 32, 32, device="cuda"), torch.randint(10, (count,), device="cuda"))
     rows = []
@@ -149,16 +267,7 @@ def main() -> None:
                     }
                 )
                 print(rows[-1], file=sys.stderr)
-    about = {
-        "skipscope": ss.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "device": torch.cuda.get_device_name(),
-        "tf32_convolutions": torch.backends.cudnn.allow_tf32,
-        "batch": options.batch,
-        "augmentation": options.augmentation,
-    }
-    print(json.dumps({"about": about, "rows": rows}, indent=2))
+    return rows
 
 
 if __name__ == "__main__":

@@ -49,6 +49,11 @@ class BlockNetwork(nn.Module):
         """All blocks in their order, by the names that a trunk gives its units."""
         return {name: module for name, module in self.named_modules() if isinstance(module, Block)}
 
+    @property
+    def stages(self) -> list[nn.Module]:
+        """In their order, between the stem and the head."""
+        return [child for name, child in self.named_children() if name.startswith("stage")]
+
     def layers(self, *kinds: type[nn.Module]) -> list[nn.Module]:
         """The layers of these kinds; those on shortcuts come last, so that a twin without them draws the same."""
         found = [(name, module) for name, module in self.named_modules() if isinstance(module, kinds)]

@@ -6,14 +6,15 @@ Each member is what it would be if it was trained alone: it has its own initial 
 clip, augmentation, images and labels, and sees its batches in its own order. What all members have in common is in
 `fleet_member.IN_STEP`. A fleet consists of parts:
 
-    stacks              fully connected networks of one architecture, as one of batched matrices (`fleet_stack.py`): a
-                        small network's step is mostly overhead, which a stack has once; the same to rounding
-    side by side        all others, each with its own step (`side_by_side.py`): on a GPU a captured one on a stream of
-                        its own, so that small networks share the device; the same to the last bit
+    stacks (`fleet_stack.py`)       networks of one architecture, computed as one: fully connected ones as batched
+                                    matrices, convolutional ones on a GPU as grouped convolutions. A small network's
+                                    step is mostly overhead, which a stack has once. The same as alone to rounding.
+    singles (`fleet_single.py`)     all others, each with its own step. The same as alone to the last bit.
 
-The members are divided by their kind and number alone, never by the number of cores. Parts do not know of each other;
-on a CPU they are trained by as many threads as torch has. The same fleet trained again, stopped or not, gives the same
-bits.
+The members are divided by their kind and number alone, never by the number of cores. Parts do not know of each other.
+On a CPU stacks are trained by as many threads as torch has. On a GPU the parts take turns, a step each; every part has
+its own stream and captured step, so that they share the device. The same fleet trained again, stopped or not, gives the
+same bits.
 
 A member whose loss is not finite leaves at the end of the epoch, as its training alone would end there; the others go
 on.
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from pathlib import Path
@@ -34,16 +35,16 @@ from skipscope.errors import InputError
 from skipscope.progress import Progress
 from skipscope.training.checkpoint import Keeper, State
 from skipscope.training.fleet_checkpoint import FleetState
-from skipscope.training.fleet_member import FleetMember, fleet_obstacle, stackable_groups
-from skipscope.training.fleet_part import FleetPart, StoppedError, even_groups, on_device
+from skipscope.training.fleet_member import FleetMember, fleet_obstacle, is_convolutional, stackable_groups
+from skipscope.training.fleet_part import AT_A_TIME, FleetPart, even_groups, on_device
+from skipscope.training.fleet_single import FleetSingle
 from skipscope.training.fleet_stack import FleetStack
 from skipscope.training.history import History
 from skipscope.training.hooks import start_anew
-from skipscope.training.side_by_side import SideBySide
 from skipscope.training.step import trained_weights
 from skipscope.training.surroundings import one_thread, same_kernels_each_time
 
-LARGEST_STACK = {"cpu": 32, "cuda": 128}  # members: more gain little; on a CPU their states leave the cache
+LARGEST_STACK = {"cpu": 32, "cuda": 128}  # fully connected networks: of more the states leave a CPU's cache
 SPLIT_FROM = 8  # members, from which on there are two stacks on a CPU, for two cores
 
 
@@ -54,11 +55,13 @@ def train_fleet(
     progress: Progress | None = None,
     checkpoint: Path | str | None = None,
     save_every: float = 20.0,
+    stack: bool = True,
     threads: int | None = None,
 ) -> list[History]:
     """Trains all members; one history for each, in their order. Options are those of `train`.
 
-    progress: counts the steps of all members together. threads: how many stacks are trained at a time on a CPU; None:
+    progress: counts the steps of all members together. stack: compute networks of one architecture as one, which is
+    faster; without, each is bit by bit what it is alone. threads: how many stacks are trained at a time on a CPU; None:
     as many as torch has threads. The seconds of a history are the member's share of the fleet's.
     """
     if obstacle := fleet_obstacle(members):
@@ -75,7 +78,7 @@ def train_fleet(
     path = None if checkpoint is None else Path(checkpoint)
     keeper, threads = Keeper(path, save_every), threads or torch.get_num_threads()
     with same_kernels_each_time(), one_thread(members[0].device.type == "cpu"):
-        fleet = _Fleet(members, test_every, progress, threads)
+        fleet = _Fleet(members, test_every, progress, threads, stack)
         state = FleetState(members, fleet.histories, fleet.parts, test_every) if path is not None else None
         try:
             if state is not None and path is not None and path.exists():
@@ -96,38 +99,50 @@ def train_fleet(
     return fleet.histories
 
 
-def stacks_of(numbers: Sequence[int], device: str) -> list[list[int]]:
-    """How members of one architecture are split into stacks: by their number and the kind of device alone."""
+def stacks_of(numbers: Sequence[int], device: str, convolutional: bool = False) -> list[list[int]]:
+    """How members of one architecture are split into stacks: by their number, kind and kind of device alone."""
     fewest = 2 if device == "cpu" and len(numbers) >= SPLIT_FROM else 1
-    return even_groups(numbers, LARGEST_STACK[device], fewest)
+    return even_groups(numbers, AT_A_TIME if convolutional else LARGEST_STACK[device], fewest)
 
 
-def _parts(members: Sequence[FleetMember], histories: Sequence[History]) -> list[FleetPart]:
+def _parts(members: Sequence[FleetMember], histories: Sequence[History], stack: bool) -> list[FleetPart]:
     device = members[0].device
     there = on_device(members, device)
-    groups, others = stackable_groups(there)
+    groups, others = stackable_groups(there) if stack else ([], list(range(len(there))))
+    stacks: list[FleetPart] = [
+        FleetStack([there[number] for number in own], [histories[number] for number in own])
+        for group in groups
+        for own in stacks_of(group, device.type, is_convolutional(there[group[0]]))
+    ]
+    return [*stacks, *(FleetSingle(there[number], histories[number]) for number in others)]
 
-    def some(numbers: Sequence[int]) -> tuple[list[FleetMember], list[History]]:
-        return [there[number] for number in numbers], [histories[number] for number in numbers]
 
-    stacks: list[FleetPart] = [FleetStack(*some(own)) for group in groups for own in stacks_of(group, device.type)]
-    return [*stacks, SideBySide(*some(others))] if others else stacks
+class StoppedError(Exception):
+    """Another part of the fleet, or who called, has ended the training."""
 
 
 class _Fleet:
     """Its parts, and the threads that train them."""
 
     def __init__(
-        self, members: Sequence[FleetMember], test_every: int, progress: Progress | None, threads: int
+        self, members: Sequence[FleetMember], test_every: int, progress: Progress | None, threads: int, stack: bool
     ) -> None:
-        self.members, self._test_every, self._progress = members, test_every, progress
+        self.members, self._test_every, self._progress, self._threads = members, test_every, progress, threads
         self._device = members[0].device
-        # On a GPU one thread feeds the device; a step that another thread captures would disturb it.
-        self._threads = threads if self._device.type == "cpu" else 1
         self.histories = [History() for _ in members]
         self._steps = len(members[0].split) // members[0].settings.batch
         self._epochs = members[0].settings.epochs
-        self.parts = _parts(members, self.histories)
+        self.parts = _parts(members, self.histories, stack)
+
+    def _lanes(self) -> list[list[FleetPart]]:
+        """What one thread trains, its parts in turns. A GPU has one: captures and default generators are not shared."""
+        going = self.going
+        stacks: list[FleetPart] = [part for part in going if isinstance(part, FleetStack)]
+        singles: list[FleetPart] = [part for part in going if not isinstance(part, FleetStack)]
+        if self._device.type == "cuda":
+            return [going]
+        lanes: list[list[FleetPart]] = [[stack] for stack in stacks]
+        return [*lanes, singles] if singles else lanes
 
     @property
     def epoch(self) -> int:
@@ -140,26 +155,27 @@ class _Fleet:
 
     def next(self) -> None:
         """One epoch of all members that have not diverged."""
-        epoch, parts = self.epoch, self.going
+        epoch, lanes = self.epoch, self._lanes()
         tested = (epoch + 1) % self._test_every == 0 or epoch + 1 == self._epochs
-        count, workers = sum(part.size for part in parts), min(self._threads, len(parts))
-        steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # members that made a step; None: a part is done
+        sizes = [sum(part.size for part in lane) for lane in lanes]
+        workers = min(self._threads, len(lanes))
+        made: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # members that made a step; None: a lane is done
         stop = threading.Event()
 
-        def work(part: FleetPart) -> None:
+        def work(lane: Sequence[FleetPart]) -> None:
             try:
                 with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
-                    part.next(epoch, self._steps, tested, steps.put, stop)
+                    self._train(lane, epoch, tested, made.put, stop)
             except BaseException:
                 stop.set()
                 raise
             finally:
-                steps.put(None)
+                made.put(None)
 
         with ThreadPoolExecutor(workers, "skipscope-fleet") as pool:
-            futures = [pool.submit(work, part) for part in parts]
+            futures = [pool.submit(work, lane) for lane in lanes]
             try:
-                self._count(epoch, count, len(parts), steps)
+                self._count(epoch, sum(sizes), len(lanes), made)
             except BaseException:  # of the progress, or of a hand on the keyboard
                 stop.set()
                 raise
@@ -168,16 +184,36 @@ class _Fleet:
         failed = [error for future in futures if (error := future.exception()) is not None]
         for error in sorted(failed, key=lambda error: isinstance(error, StoppedError)):
             raise error
-        for part in parts:
-            part.close_epoch(epoch, self._steps, workers)
+        for lane, size in zip(lanes, sizes, strict=True):
+            for part in lane:
+                part.close_epoch(size * workers)
 
-    def _count(self, epoch: int, count: int, parts: int, steps: queue.SimpleQueue[int | None]) -> None:
+    def _train(
+        self,
+        lane: Sequence[FleetPart],
+        epoch: int,
+        tested: bool,
+        made: Callable[[int], None],
+        stop: threading.Event,
+    ) -> None:
+        running = [(part, part.steps(epoch)) for part in lane]
+        for _ in range(self._steps):
+            for part, steps in running:
+                if stop.is_set():
+                    raise StoppedError
+                with part.inside():
+                    made(next(steps))
+        for part in lane if tested else ():
+            with part.inside():
+                part.test()
+
+    def _count(self, epoch: int, count: int, lanes: int, steps: queue.SimpleQueue[int | None]) -> None:
         """Reports what the threads have done, from the thread that called, until they are done."""
         done, total = epoch * self._steps * count, self._epochs * self._steps * count
-        while parts:
+        while lanes:
             made = steps.get()
             if made is None:
-                parts -= 1
+                lanes -= 1
             else:
                 done += made
                 if self._progress is not None:

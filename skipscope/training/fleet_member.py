@@ -11,7 +11,8 @@ from torch import nn
 from skipscope.data.dataset import Split
 from skipscope.training.hooks import At
 from skipscope.training.settings import Settings
-from skipscope.training.stacked import stacking_obstacle
+from skipscope.training.stacked_convolutions import convolutions_obstacle
+from skipscope.training.stacked_matrices import matrices_obstacle
 from skipscope.training.stacked_step import COMMON
 
 IN_STEP = ("epochs", "batch")  # settings that all of a fleet have in common, since their epochs begin and end together
@@ -63,9 +64,13 @@ def stack_obstacle(members: Sequence[FleetMember]) -> str:
             return f"network {number} has images of another shape than network 0"
         if _shape(member.test) != _shape(first.test):
             return f"network {number} has other test images than network 0: {_shape(member.test)}, {_shape(first.test)}"
-    if first.settings.precision != "float32":
-        return f"precision {first.settings.precision!r} is not stacked; take 'float32'"
-    return stacking_obstacle([member.model for member in members])
+    models = [member.model for member in members]
+    matrices = matrices_obstacle(models)
+    if not matrices and first.settings.precision != "float32":
+        return f"fully connected networks are not stacked in precision {first.settings.precision!r}; take 'float32'"
+    if not matrices or first.device.type == "cpu":  # grouped convolutions gain on a GPU alone
+        return matrices
+    return convolutions_obstacle(models)
 
 
 def stackable_groups(members: Sequence[FleetMember]) -> tuple[list[list[int]], list[int]]:
@@ -83,6 +88,10 @@ def stackable_groups(members: Sequence[FleetMember]) -> tuple[list[list[int]], l
         else:
             group.append(number)
     return groups, others
+
+
+def is_convolutional(member: FleetMember) -> bool:
+    return any(weight.dim() > 2 for weight in member.model.parameters())
 
 
 def _difference(member: FleetMember, first: FleetMember, names: Sequence[str]) -> str:

@@ -1,13 +1,13 @@
-"""What the parts of a fleet have in common, whether their networks are stacked or trained side by side."""
+"""What the parts of a fleet have in common: stacks of networks and single ones."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import accumulate
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,28 +15,29 @@ from torch import Tensor
 from skipscope.data.dataset import Images, Split
 from skipscope.training.fleet_member import FleetMember
 
-AT_A_TIME = 8  # networks side by side on a GPU: more hardly gain, and each needs memory for its captured step
+AT_A_TIME = 10  # convolutional networks on a GPU: more hardly gain, and each needs memory for its captured step
 
 T = TypeVar("T")
-Made = Callable[[int], None]  # called with the number of members that made a step
-
-
-class StoppedError(Exception):
-    """Another part of the fleet, or who called, has ended the training."""
 
 
 class FleetPart(Protocol):
-    """Some members of a fleet. Those that have diverged keep their last weights and take no part any more."""
+    """Members of a fleet that are computed together. One that has diverged takes no part any more."""
 
     @property
     def size(self) -> int:
         """How many are still trained."""
 
-    def next(self, epoch: int, steps: int, tested: bool, made: Made, stop: threading.Event) -> None:
-        """Trains for an epoch; what came out waits for `close_epoch`."""
+    def inside(self) -> AbstractContextManager[None]:
+        """What surrounds every step and every test: a stream, random numbers, threads."""
 
-    def close_epoch(self, epoch: int, steps: int, threads: int) -> None:
-        """Writes the histories. A member that diverged leaves. threads: that trained parts at the same time."""
+    def steps(self, epoch: int) -> Iterator[int]:
+        """One epoch: after each step the number of members that made it. The results stay on the device."""
+
+    def test(self) -> None:
+        """After an epoch; the results stay on the device."""
+
+    def close_epoch(self, share: int) -> None:
+        """Waits for the device and writes the histories. share: members that had the device at the same time."""
 
     def release(self) -> None:
         """The networks are as those of any other training again."""
@@ -46,6 +47,27 @@ class FleetPart(Protocol):
 
     def begin_again(self) -> None:
         """After the histories were changed from outside."""
+
+
+class OwnStream:
+    """A stream of a GPU; nothing on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def follow(self) -> None:
+        """Wait for what was done on the stream of who calls: images, weights, measurements between epochs."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+
+    def inside(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def finish(self) -> None:
+        """Nothing that a captured step uses may be freed before it ends."""
+        if self._stream is not None:
+            torch.cuda.synchronize(self._device)
 
 
 def even_groups(things: Sequence[T], largest: int, fewest: int = 1) -> list[list[T]]:

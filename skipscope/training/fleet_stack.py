@@ -6,9 +6,11 @@ augmentation, and what the network itself draws have each a generator, seeded fr
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +20,27 @@ from skipscope.numerics import seed_of
 from skipscope.training.batches import augmentation_of, changes_of, order_of
 from skipscope.training.epochs import write_epoch
 from skipscope.training.fleet_member import FleetMember
-from skipscope.training.fleet_part import Made, StoppedError
+from skipscope.training.fleet_part import OwnStream
 from skipscope.training.history import History
 from skipscope.training.settings import rate_at
-from skipscope.training.stacked import Stack
-from skipscope.training.stacked_step import StackedUpdate
+from skipscope.training.stacked_convolutions import StackedConvolutions
+from skipscope.training.stacked_matrices import StackedMatrices, matrices_obstacle
+from skipscope.training.stacked_step import Stack, StackedUpdate, stacked_update
 from skipscope.training.step import GraphedStep, Step
 
 TESTED_AT_ONCE = 512  # images, as in the training of one network
+
+
+@dataclass
+class _Open:
+    """An epoch that is under way."""
+
+    start: float
+    losses: Tensor  # (K, steps)
+    right: Tensor  # (K,)
+    rates: list[float]
+    seconds: float = 0.0
+    tested: Tensor | None = None  # (K,)
 
 
 class FleetStack:
@@ -34,22 +49,25 @@ class FleetStack:
     def __init__(self, members: Sequence[FleetMember], histories: Sequence[History]) -> None:
         self._all = list(zip(members, histories, strict=True))
         self._device = members[0].device
-        self._results: tuple[Tensor, Tensor, list[float], Tensor | None] | None = None
-        self._seconds = 0.0
+        self._stream = OwnStream(self._device)
+        self._open: _Open | None = None
         self._stack: Stack | None = None
         self._update: StackedUpdate | None = None
         self._step: Step = _nothing_to_do
+        self._left_behind: list[object] = []
         self._build()
 
     def _build(self, momenta: Mapping[str, Tensor] | None = None) -> None:
-        """Stack those that go on. momenta: of exactly these."""
+        """Stack those that go on. momenta: of exactly these, by member."""
         self._going = [(member, history) for member, history in self._all if history.diverged_at is None]
+        self._left_behind.append(self._step)  # a captured step that is freed while another runs takes it down
         self._stack = self._update = None
         if self._going:
-            self._stack = Stack([member.model for member in self.members])
-            self._update = update = StackedUpdate(self._stack, [member.settings for member in self.members])
+            models = [member.model for member in self.members]
+            self._stack = stack = StackedConvolutions(models) if matrices_obstacle(models) else StackedMatrices(models)
+            self._update = update = stacked_update(stack, [member.settings for member in self.members])
             for name, momentum in (momenta or {}).items():
-                update.momenta[name].copy_(momentum)
+                stack.by_member(update.momenta[name]).copy_(momentum)
             on_gpu = self._device.type == "cuda"
             self._step = GraphedStep(update.step, update, self._device, required=False) if on_gpu else update.step
 
@@ -62,52 +80,58 @@ class FleetStack:
     def size(self) -> int:
         return len(self._going)
 
+    def inside(self) -> AbstractContextManager[Any]:
+        return self._stream.inside()
+
     def release(self) -> None:
-        """Each network has its own memory again."""
+        self._stream.finish()
         if self._stack is not None and self._update is not None:
             self._update.forget_gradients()
             self._stack.release()
 
     # -- an epoch
 
-    def next(self, epoch: int, steps: int, tested: bool, made: Made, stop: threading.Event) -> None:
-        start = time.perf_counter()
+    def steps(self, epoch: int) -> Iterator[int]:
+        self._stream.follow()
+        return self._steps(epoch)
+
+    def _steps(self, epoch: int) -> Iterator[int]:
         assert self._update is not None
         if self._device.type == "cpu":
-            torch.set_num_threads(1)  # of this thread of Python: each of them has its own number
+            torch.set_num_threads(1)  # of the thread of Python that trains this stack: each has its own number
         settings = [member.settings for member in self.members]
-        losses = torch.zeros(self.size, steps, device=self._device)
+        steps = len(self.members[0].split) // settings[0].batch
         right = torch.zeros(self.size, dtype=torch.int64, device=self._device)
+        losses = torch.zeros(self.size, steps, device=self._device)
+        self._open = now = _Open(time.perf_counter(), losses, right, [])
         # What the networks draw themselves, they draw on the CPU; none that would draw on a GPU is stacked.
-        draws = [torch.Generator("cpu").manual_seed(seed_of("epoch", one.seed, epoch)) for one in settings]
-        rates: list[float] = []
+        self._update.draws = [torch.Generator("cpu").manual_seed(seed_of("epoch", one.seed, epoch)) for one in settings]
         for step, (images, labels) in enumerate(self._batches(epoch, steps)):
-            if stop.is_set():
-                raise StoppedError
-            rates = [rate_at(one, epoch * steps + step, steps) for one in settings]
-            self._update.set_rates(rates)
-            self._update.draws = draws
+            now.rates = [rate_at(one, epoch * steps + step, steps) for one in settings]
+            self._update.set_rates(now.rates)
             loss, answers = self._step(images, labels)
-            losses[:, step] = loss
-            right += answers
-            made(self.size)
-        on_host = losses.cpu().double()  # waits for the device
-        self._seconds = time.perf_counter() - start
-        self._results = on_host, right.cpu(), rates, self._tested() if tested else None
+            now.losses[:, step] = loss
+            now.right += answers
+            if step + 1 == steps and self._device.type == "cpu":
+                now.seconds = time.perf_counter() - now.start
+            yield self.size
 
-    def close_epoch(self, epoch: int, steps: int, threads: int) -> None:
-        assert self._results is not None
-        losses, right, rates, tested = self._results
+    def close_epoch(self, share: int) -> None:
+        now, self._open = self._open, None
+        assert now is not None
+        with self.inside():
+            losses, right = now.losses.cpu().double(), now.right.cpu()  # waits for the device
+            tested = None if now.tested is None else now.tested.cpu()
+        seconds = (now.seconds or time.perf_counter() - now.start) / share
         for row, (member, history) in enumerate(self._going):
-            accuracy = int(right[row]) / (steps * member.settings.batch)
-            write_epoch(history, losses[row], accuracy, rates[row], self._seconds / self.size / threads)
+            accuracy = int(right[row]) / (losses.shape[1] * member.settings.batch)
+            write_epoch(history, losses[row], accuracy, now.rates[row], seconds)
             known = tested is not None and member.test is not None and history.diverged_at is None
-            share = int(tested[row]) / len(member.test) if known else None  # type: ignore[index, arg-type]
-            history.test_accuracy.append(share)
-        self._results = None
+            correct = int(tested[row]) / len(member.test) if known else None  # type: ignore[index, arg-type]
+            history.test_accuracy.append(correct)
         kept = [row for row, (_, history) in enumerate(self._going) if history.diverged_at is None]
-        if len(kept) < self.size and self._update is not None:
-            momenta = {name: momentum[kept] for name, momentum in self._update.momenta.items()}
+        if len(kept) < self.size and self._update is not None and self._stack is not None:
+            momenta = {name: self._stack.by_member(own)[kept] for name, own in self._update.momenta.items()}
             self.release()
             self._build(momenta)
 
@@ -133,12 +157,13 @@ class FleetStack:
         return torch.stack([split.images(own) for split, own in zip(splits, chosen, strict=True)]).to(self._stack.dtype)
 
     @torch.no_grad()
-    def _tested(self) -> Tensor | None:
+    def test(self) -> None:
         """(K,) numbers of right answers to the test images."""
         tests = [member.test for member in self.members if member.test is not None]
         if not tests:
-            return None
+            return
         assert self._stack is not None
+        assert self._open is not None
         shared = all(_same_images(test, tests[0]) for test in tests)
         right = torch.zeros(self.size, dtype=torch.int64, device=self._device)
         for part in torch.arange(len(tests[0]), device=self._device).split(TESTED_AT_ONCE):
@@ -149,7 +174,7 @@ class FleetStack:
                 images = self._images(tests, everywhere)
             labels = torch.stack([test.labels[part] for test in tests])
             right += (self._stack(images).argmax(1) == labels).sum(1)
-        return right.cpu()
+        self._open.tested = right
 
     # -- its state, for a checkpoint
 

@@ -69,7 +69,7 @@ def train(
         same_kernels_each_time(),
         one_thread(together.device.type == "cpu" and little_work(model, settings.batch)),
     ):
-        update = Update(unwrapped(model), settings, together.device)
+        update = Update(trained_weights(unwrapped(model)), settings, together.device)
         run = Run(unwrapped(model), update, history, hooks, known)
         if path is not None:
             _resume(run, path, together)

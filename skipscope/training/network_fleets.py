@@ -2,7 +2,7 @@
 
 A network has the same key and the same file whether it was trained alone or in a fleet, so that either finds what the
 other made; the steps are the same, of stacked networks up to rounding, and the file says how large its fleet was.
-Networks that cannot be stacked are trained side by side on a GPU, a few at a time, and one after another on a CPU.
+Convolutional networks are trained together on a GPU, a few at a time, and one after another on a CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from skipscope.progress import Progress
 from skipscope.runs.files import key_of
 from skipscope.runs.folder import RunFolder
 from skipscope.training.fleet import train_fleet
-from skipscope.training.fleet_member import FleetMember, fleet_obstacle, stack_obstacle
+from skipscope.training.fleet_member import FleetMember, fleet_obstacle, is_convolutional, stack_obstacle
 from skipscope.training.fleet_part import AT_A_TIME, even_groups
 from skipscope.training.network_files import Trained, find, in_run, keep, keep_in_cache, own_file, read
 from skipscope.training.networks import Network, make, snapshots_of
@@ -86,20 +86,21 @@ def _groups(places: Sequence[_Place]) -> list[list[tuple[_Place, FleetMember]]]:
             groups.append([(place, member)])
         else:
             group.append((place, member))
-    return [
-        own
-        for group in groups
-        for own in ([group] if not stack_obstacle([group[0][1]]) else even_groups(group, AT_A_TIME))
-    ]
+    return [own for group in groups for own in ([group] if _stacked(group[0][1]) else even_groups(group, AT_A_TIME))]
 
 
 def _gain(one: FleetMember, other: FleetMember) -> bool:
-    """Whether two networks are trained sooner together."""
+    """Whether two networks are trained sooner together: those that are one stack, and any others that share a GPU."""
     if fleet_obstacle([one, other]):
         return False
-    stacked = not stack_obstacle([one, other])
-    side_by_side = bool(stack_obstacle([one])) and bool(stack_obstacle([other])) and one.device.type == "cuda"
-    return stacked or side_by_side
+    if _stacked(one) or _stacked(other):
+        return not stack_obstacle([one, other])
+    return one.device.type == "cuda"
+
+
+def _stacked(member: FleetMember) -> bool:
+    """Whether any number of networks of its kind is one stack, or a few."""
+    return not is_convolutional(member) and not stack_obstacle([member])
 
 
 def _make_together(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder, steps: Steps) -> None:

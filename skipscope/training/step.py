@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy
@@ -38,13 +38,20 @@ def trained_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     return weights
 
 
+def autocast(device: torch.device, settings: Settings) -> torch.autocast:
+    """Of the forward pass and the loss, in the precision of the settings."""
+    precision = None if settings.precision == "float32" else getattr(torch, settings.precision)
+    # The cache of cast weights must not outlive a capture; with one forward pass there is little to keep in it.
+    return torch.autocast(device.type, precision, precision is not None, cache_enabled=False)
+
+
 class Update:
     """The optimiser with all that it remembers from step to step."""
 
-    def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
-        self.weights = trained_weights(model)
+    def __init__(self, weights: Mapping[str, Tensor], settings: Settings, device: torch.device) -> None:
+        """weights: that are trained, by name."""
+        self.weights = dict(weights)
         self.settings = settings
-        self._autocast = None if settings.precision == "float32" else getattr(torch, settings.precision)
         self._device = device
         on_gpu = device.type == "cuda"
         self._rate = torch.tensor(settings.rate, dtype=torch.float32, device=device) if on_gpu else None
@@ -85,10 +92,14 @@ class Update:
         """The loss before the update, and how many answers were right."""
         # Not zeros but nothing: in a graph the backward pass then writes the gradients, and does not add to them.
         self.forget_gradients()
-        # The cache of cast weights must not outlive a capture; with one forward pass there is little to keep in it.
-        with torch.autocast(self._device.type, self._autocast, self._autocast is not None, cache_enabled=False):
+        with autocast(self._device, self.settings):
             outputs = model(images)
             loss = F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing)
+        self.descend(loss)
+        return loss.detach(), (outputs.detach().argmax(1) == labels).sum()
+
+    def descend(self, loss: Tensor) -> None:
+        """The backward pass and the update of the weights."""
         if self.scaler is None:
             loss.backward()
             self._clip()
@@ -100,7 +111,6 @@ class Update:
                 self._clip()
             self.scaler.step(self._optimizer)
             self.scaler.update()
-        return loss.detach(), (outputs.detach().argmax(1) == labels).sum()
 
     def _clip(self) -> None:
         if self.settings.clip is not None:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from skipscope.errors import InputError
 from skipscope.models.blocks import Block, Connected, DiracLinear, PreactivationConnected
 from skipscope.models.blocks.block import Weakened
 from skipscope.models.network import BlockNetwork
@@ -30,7 +29,7 @@ PARTS = {"first", "norm", "stage1", "final_norm", "classifier"}  # of a network 
 LAYERS = (nn.Linear, DiracLinear, nn.BatchNorm1d, nn.Identity)  # that stand in its blocks and beside them
 
 
-def stacking_obstacle(models: Sequence[nn.Module]) -> str:
+def matrices_obstacle(models: Sequence[nn.Module]) -> str:
     """Why these networks cannot be stacked, in words; an empty text if they can."""
     first, expected = models[0], _architecture(models[0])
     if obstacle := _obstacle(first):
@@ -58,7 +57,7 @@ def _obstacle(model: nn.Module) -> str:
     odd = [type(module).__name__ for module in leaves if type(module) not in LAYERS]
     if odd or not isinstance(model.get_submodule("first"), nn.Linear):
         return f"{kind} has layers that are not stacked: {', '.join(sorted(set(odd))) or 'its first'}"
-    if not all(_usual(norm) for norm in leaves if isinstance(norm, nn.BatchNorm1d)):
+    if not all(usual_norm(norm) for norm in leaves if isinstance(norm, nn.BatchNorm1d)):
         return f"{kind} has batch norms without scales, running statistics or a momentum"
     devices = {tensor.device.type for tensor in [*model.parameters(), *model.buffers()]}
     if len(devices) > 1:
@@ -79,7 +78,7 @@ def _skip_factor(block: Block) -> float | None:
     return block.shortcut.factor if type(block.shortcut) is Weakened else None
 
 
-def _usual(norm: nn.BatchNorm1d) -> bool:
+def usual_norm(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> bool:
     return norm.affine and norm.track_running_stats and norm.momentum is not None
 
 
@@ -101,12 +100,10 @@ def _architecture(model: nn.Module) -> list[tuple[str, str, object]]:
     return modules + functions + [(name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors]
 
 
-class Stack:
+class StackedMatrices:
     """The members' weights and buffers in one place, and their common pass."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        if obstacle := stacking_obstacle(models):
-            raise InputError(f"a stack of networks: {obstacle}")
         self.models = list(models)
         template = models[0]
         assert isinstance(template, BlockNetwork)
@@ -132,24 +129,16 @@ class Stack:
     def _stacked(self, name: str) -> Tensor:
         """(K, ...): what the members have under a name; each of them gets a view of it."""
         owner, _, leaf = name.rpartition(".")
-        holders = [model.get_submodule(owner) for model in self.models]
-        together = torch.stack([getattr(holder, leaf).detach() for holder in holders])
-        for holder, own in zip(holders, together, strict=True):
-            if leaf in holder._parameters:
-                getattr(holder, leaf).data = own
-            else:
-                holder._buffers[leaf] = own
+        together = torch.stack([getattr(model.get_submodule(owner), leaf).detach() for model in self.models])
+        give_views(self.models, name, together)
         return together
 
+    def by_member(self, tensor: Tensor) -> Tensor:
+        """(K, ...): stacked tensors have that form."""
+        return tensor
+
     def release(self) -> None:
-        """Each member owns its memory again, so that keeping one does not keep all."""
-        for model in self.models:
-            for weight in model.parameters():
-                weight.data = weight.data.clone()
-            for module in model.modules():
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        module._buffers[name] = buffer.clone()
+        release(self.models)
 
     def __call__(self, images: Tensor, draws: Sequence[torch.Generator] | None = None) -> Tensor:
         """(K, B, ...) -> (K, classes, B). draws: one per member, in training; None: evaluation."""
@@ -239,3 +228,25 @@ class _BlockOfAll:
 def _each(factors: Sequence[float], device: torch.device) -> Tensor | None:
     """(K, 1, 1); None where all are 1."""
     return None if set(factors) == {1} else torch.tensor(factors, dtype=torch.float64, device=device)[:, None, None]
+
+
+def give_views(models: Sequence[nn.Module], name: str, together: Tensor) -> None:
+    """Each model's parameter or buffer of this name becomes its part of what is stacked along the first dimension."""
+    owner, _, leaf = name.rpartition(".")
+    for model, own in zip(models, together, strict=True):
+        holder = model.get_submodule(owner)
+        if leaf in holder._parameters:
+            getattr(holder, leaf).data = own
+        else:
+            holder._buffers[leaf] = own
+
+
+def release(models: Sequence[nn.Module]) -> None:
+    """Each member owns its memory again, so that keeping one does not keep all."""
+    for model in models:
+        for weight in model.parameters():
+            weight.data = weight.data.clone(memory_format=torch.contiguous_format)
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = buffer.clone()
