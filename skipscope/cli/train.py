@@ -70,6 +70,9 @@ def train(
         str, typer.Option(metavar="A-B", help="Train one network for each of these seeds, together if possible.")
     ] = "",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default runs/train-NAME.")] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the weights alone there too, as NAME-seedS.safetensors.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -84,6 +87,8 @@ def train(
     require_data(data, normalise)
     if os.environ.get("RANK", "0") == "0":  # of several processes the first has the folder
         require_run_folder(out, "train", resume)
+    if export is not None and export.exists() and not export.is_dir():
+        raise InputError(f"--export {export}: expected a folder, or a name for a new one, got a file")
     several = seeds_of(seeds)
     if several and seed:
         raise InputError(f"--seed {seed} --seeds {seeds}: expected one of the two")
@@ -92,6 +97,7 @@ def train(
         from skipscope.data import load
         from skipscope.numerics import usable_device
         from skipscope.runs import RunFolder
+        from skipscope.training.network_files import export as write_weights
         from skipscope.training.network_fleets import train_fleet_into
         from skipscope.training.networks import Network, help_training, train_into
         from skipscope.training.processes import launched
@@ -128,6 +134,9 @@ def train(
         else:
             results = [train_into(networks[0], run, partial(talk.progress, f"training {model}"))]
     summaries = [_summary(network, result, run.path) for network, result in zip(networks, results, strict=True)]
+    if export is not None:
+        for network, result, summary in zip(networks, results, summaries, strict=True):
+            summary["exported"] = str(write_weights(network, result, export))
     common = {"folder": str(run.path), "network": model, "data": found.name}
     with report_written(run.path):
         if as_json:
@@ -137,7 +146,8 @@ def train(
                 title = network.title if several else model
                 talk.result(
                     f"{title} on {found.name}: {summary['status']}, {summary['test_accuracy']:.2%} of the test images "
-                    f"right, {summary['seconds']:.0f} s of training\nweights: {summary['weights']}"
+                    f"right, {summary['seconds']:.0f} s of training\n"
+                    f"weights: {summary.get('exported', summary['weights'])}"
                 )
         for note in run.record.get("notes", []):
             talk.say(f"note: {note}")

@@ -11,7 +11,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,22 @@ def keep(
     run.write(own, lambda path: path.write_bytes(content))
     checkpoint_beside(run.path / own).unlink(missing_ok=True)
     return content
+
+
+def export(network: Network, trained: Trained, folder: Path) -> Path:
+    """FOLDER/NAME-seedS.safetensors: the weights alone, under the names of the model's state, with what made them."""
+    about = {
+        "network": network.model,
+        "seed": network.seed,
+        "data": network.data.describe(),
+        "settings": asdict(network.own_settings),
+        "status": trained.history.status,
+        "test_accuracy": trained.test_accuracy,
+    }
+    content = tensor_file(dict(trained.model.state_dict()), {HEADER: json.dumps(plain(about))})
+    place = folder / f"{network.model}-seed{network.seed}.safetensors"
+    write_whole(place, lambda path: path.write_bytes(content))
+    return place
 
 
 def checkpoint_beside(place: Path) -> Path:

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from skipscope.cli.train import seeds_of
+from skipscope.data import digits
 from skipscope.errors import InputError
+from skipscope.models import build
+from skipscope.models.weights import load_weights
+from skipscope.training import accuracy
 from tests.commands import run_command
 
 NETWORK = "type1-digits-w8-b2"
@@ -48,6 +53,33 @@ def test_one_network_for_each_seed(command: Command, tmp_path: Path) -> None:
     code, _, err = command(*arguments, "--seeds", "1000-1003", "--resume")
     assert code == 2
     assert "cannot be resumed" in err
+
+
+def test_weights_are_exported(command: Command, tmp_path: Path) -> None:
+    export = tmp_path / "weights"
+    arguments = ["train", NETWORK, "--epochs", "1", "--out", str(tmp_path / "run"), "--export", str(export)]
+    code, text, err = command(*arguments, "--seeds", "1000-1001")
+    assert code == 0, err
+    files = sorted(export.iterdir())
+    assert [file.name for file in files] == [f"{NETWORK}-seed{seed}.safetensors" for seed in (1000, 1001)]
+    assert all(str(file) in text for file in files)
+    with safe_open(files[0], "pt") as file:
+        about = json.loads(file.metadata()["skipscope"])
+        assert about["network"] == NETWORK
+        assert about["seed"] == about["settings"]["seed"] == 1000
+        assert set(file.keys()) == set(build(NETWORK).state_dict())
+    model = build(NETWORK)
+    load_weights(model, files[1])
+    assert accuracy(model, digits().test) == pytest.approx(_accuracy_of(files[1]))
+    files[0].rename(tmp_path / "file")
+    code, _, err = command("train", NETWORK, "--out", str(tmp_path / "other"), "--export", str(tmp_path / "file"))
+    assert code == 2
+    assert "expected a folder" in err
+
+
+def _accuracy_of(path: Path) -> float:
+    with safe_open(path, "pt") as file:
+        return float(json.loads(file.metadata()["skipscope"])["test_accuracy"])
 
 
 def test_a_list_of_results_without_json(command: Command, tmp_path: Path) -> None:
