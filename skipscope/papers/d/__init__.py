@@ -7,7 +7,7 @@ studies/               one module per study, listed below: settings, what is run
 subjects.py            what the claims are judged on
 measured_networks.py   the networks and images that the studies measure, and spectra that several studies share
 summaries.py           what is kept of a spectrum for the claims
-population/            what D.population measures on each network, and how it is stored
+population/            what D.population measures on each network, how it is stored, and what a report shows of it
 views.py, figures.py   what a report shows of D.scaling and D.noise; the other datasets have views of the core
 
 Its theorems need no code of their own: the law of a unit's spectrum is in the core (`skipscope.linear.law`).

@@ -1,4 +1,7 @@
-"""The figures of paper D, of scaled skips and of weights mixed with noise: those in FIGURES are `ss.plot.NAME`."""
+"""The figures of paper D, of scaled skips and of weights mixed with noise: those in FIGURES are `ss.plot.NAME`.
+
+That of a population is in population/figures.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import numpy
 import xarray
 
+from skipscope.papers.d.population.figures import population
 from skipscope.report.charts import GREY_LINE, Series, axis, chart, thin_lines, titled_first
 from skipscope.report.figures.spectra import known_units, middle_units
 from skipscope.report.style import COLOURS, names_of, thinned
@@ -127,4 +131,4 @@ def mean_shares(dataset: xarray.Dataset) -> xarray.DataArray:
     return shares.mean([dimension for dimension in ("draw", "sample") if dimension in shares.dims])
 
 
-FIGURES = {figure.__name__: figure for figure in (mixture_histograms, mixtures, plateau)}
+FIGURES = {figure.__name__: figure for figure in (mixture_histograms, mixtures, plateau, population)}

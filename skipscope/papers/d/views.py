@@ -1,7 +1,8 @@
 """What a report shows of the datasets of paper D, by measure.
 
 Units whose skip is multiplied by alpha: the plateau moves to |alpha|, the other singular values do not follow. Units
-whose weights are mixed with noise: how many singular values stay near 1.
+whose weights are mixed with noise: how many singular values stay near 1. What is shown of a population is in
+population/views.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 import xarray
 
 from skipscope.papers.d.figures import mean_shares, mixture_histograms, mixtures, plateau
+from skipscope.papers.d.population.views import VIEWS as VIEWS_OF_POPULATION
 from skipscope.report.table import Cell, Columns, EachOf, Table, count_of, table_of
 from skipscope.report.views import ViewOfMeasure
 from skipscope.report.views.view import Picture, View, counted, made_by, titles
@@ -107,4 +109,5 @@ def _averaged(data: xarray.Dataset) -> str:
 VIEWS = {
     "scaling": ViewOfMeasure("Scaled skips", scaling_view),
     "noise": ViewOfMeasure("Weights mixed with noise", noise_view),
+    **VIEWS_OF_POPULATION,
 }

@@ -1,7 +1,9 @@
 """Datasets of the population: the pieces of all networks of a subject joined along `network`, written and read again.
 
-A folder holds either the pieces of single networks, as a run of D.population leaves them in its data/, or joined
-datasets such as those of docs/results/D/population, DEPTH-KIND.nc with the kinds of KINDS.
+A folder holds the pieces of single networks, as a run of D.population leaves them in its data/, or joined datasets:
+DEPTH-KIND.nc, with the kinds of KINDS, as in docs/results/D/population, or population-SUBJECT-KIND.nc, as a run writes
+what it judged. Joined datasets of a subject whose pieces are beside them are passed over, so that several runs, each of
+some networks of a subject, can be joined.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ KINDS = {
 OF_ONE = ("seed", "weights", "weights_sha256", "part", "seconds", "notes", "vectors", "step", "study", "measure")
 SEARCH = ("candidates", "misclassified", "not_flipped")  # attributes of the search for adversarial perturbations
 
+JOINED = re.compile(rf"(?:^population-.+?|resnet\d+)-({'|'.join(KINDS)})\.nc$")
+SINGLE = re.compile(r"-seed\d+-[a-z0-9-]+\.nc$")
+
 ByKind = dict[str, xarray.Dataset]
 Note = Callable[[str], None]
 
@@ -51,17 +56,19 @@ def read_folders(folders: Sequence[Path], note: Note) -> dict[str, ByKind]:
     pieces = []
     for folder in folders:
         files = sorted((folder / "data" if (folder / "data").is_dir() else folder).glob("*.nc"))
-        known = [(file, match) for file in files if (match := re.search(r"(resnet\d+)-([a-z-]+)\.nc$", file.name))]
-        joined = [(file, match[2]) for file, match in known if match[2] in KINDS]
-        single = [file for file in files if re.search(r"-seed\d+-[a-z0-9-]+\.nc$", file.name)]
+        single = [file for file in files if SINGLE.search(file.name)]
+        joined = [(file, match[1]) for file in files if file not in single and (match := JOINED.search(file.name))]
         if not joined and not single:
             raise InputError(f"datasets {folder}: expected datasets of D.population, found none")
-        pieces += [read_dataset(file) for file in single]
+        own = [read_dataset(file) for file in single]
+        in_pieces = {_subject_of_piece(piece) for piece in own}
+        pieces += own
         for file, kind in joined:
             data = read_dataset(file)
             # Datasets of the first recipe were written before there was a second one.
             subject = subject_of(str(data.attrs["architecture"]), int(data.attrs.get("recipe", 1)))
-            _add(found, subject, kind, data, str(file))
+            if subject not in in_pieces:
+                _add(found, subject, kind, data, str(file))
     for subject, by_kind in joined_by_subject(pieces, note).items():
         for kind, data in by_kind.items():
             _add(found, subject, kind, data, "the datasets of single networks")
@@ -74,13 +81,16 @@ def _add(found: dict[str, ByKind], subject: str, kind: str, data: xarray.Dataset
     found[subject][kind] = data
 
 
+def _subject_of_piece(piece: xarray.Dataset) -> str:
+    return subject_of(str(piece.attrs["network"]), int(piece.attrs["recipe"]))
+
+
 def joined_by_subject(pieces: Iterable[xarray.Dataset], note: Note) -> dict[str, ByKind]:
     """pieces: of single networks, with attributes that say which."""
     by_subject: dict[str, dict[int, dict[str, xarray.Dataset]]] = {}
     for piece in pieces:
-        about = piece.attrs
-        subject = subject_of(str(about["network"]), int(about["recipe"]))
-        by_subject.setdefault(subject, {}).setdefault(int(about["seed"]), {})[str(about["part"])] = piece
+        networks = by_subject.setdefault(_subject_of_piece(piece), {})
+        networks.setdefault(int(piece.attrs["seed"]), {})[str(piece.attrs["part"])] = piece
     found: dict[str, ByKind] = {}
     for subject, networks in by_subject.items():
         for name, kind in KINDS.items():
@@ -120,12 +130,36 @@ def _any_text(dataset: xarray.Dataset) -> xarray.Dataset:
     return dataset.assign_coords(texts)
 
 
+# -- writing
+
+
+def measure_of(kind: str) -> str:
+    """By which a report finds the view of a joined dataset."""
+    return f"population_{kind.replace('-', '_')}"
+
+
+def part_of_run(subject: str, kind: str) -> str:
+    """The name of a joined dataset in the run that judged it."""
+    return f"{re.sub(r'[^a-zA-Z0-9.]+', '-', subject)}-{kind}"
+
+
+def for_run(dataset: xarray.Dataset, subject: str, kind: str) -> xarray.Dataset:
+    """As the run that judged it keeps it: compressed, with what a report needs beside all that it says of itself."""
+    words = str(dataset.attrs.get("measure", ""))  # older versions wrote there what `about` says now
+    own = {"measure": measure_of(kind), "network": subject}
+    return _compressed(dataset).assign_attrs({"about": words, **dataset.attrs, **own})
+
+
 def write(dataset: xarray.Dataset, path: Path) -> None:
     """In float32 and compressed."""
-    encoding = {}
-    for name, values in dataset.data_vars.items():
-        if values.dtype == numpy.float64:
-            dataset[name] = values.astype("float32")
+    doubles = {name: values.astype("float32") for name, values in dataset.items() if values.dtype == numpy.float64}
+    _compressed(dataset.assign(doubles)).to_netcdf(path, engine="h5netcdf")
+
+
+def _compressed(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Once it is written; the values stay as they are."""
+    compressed = dataset.copy()
+    for values in compressed.data_vars.values():
         if values.ndim and values.dtype.kind in "fi":
-            encoding[name] = {"zlib": True, "complevel": 9, "shuffle": True}
-    dataset.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+            values.encoding = {"zlib": True, "complevel": 9, "shuffle": True}
+    return compressed

@@ -115,13 +115,13 @@ def run(bench: Bench, settings: PerturbationSettings) -> Evidence:
 
 def of_perturbations(data: xarray.Dataset) -> Found:
     """data: sizes and growth of perturbations in the networks of one subject."""
-    growth = {(kind, *place): _stage_growth(data, kind, *place) for kind in data["kind"].values for place in PLACES}
+    growth = {(kind, *place): stage_growth(data, kind, *place) for kind in data["kind"].values for place in PLACES}
     ratio = {place: growth["adversarial", *place] / growth["random", *place] for place in PLACES}
     both: dict[Quantity, Any] = {}
     for stage, start in PLACES:
         both[RANDOM_GROWTH[stage, start]] = growth["random", stage, start]
         both[GROWTH_RATIO[stage, start]] = ratio[stage, start]
-    last = {kind: _last_growth(data, kind) for kind in ("adversarial", "random")}
+    last = {kind: last_growth(data, kind) for kind in ("adversarial", "random")}
     third = ((data["stage"] == 3) & (data["skip"] == "identity")).values
     units = data["actual"].sel(kind="adversarial").isel(unit=third)
     quotients = (data["predicted"] / data["actual"]).median(("kind", "unit", "sample"))
@@ -154,13 +154,13 @@ def _measured(network: MeasuredNetwork, count: int, seed: int) -> xarray.Dataset
     return stability(network.trunk, found.images, perturbation=found.kinds).assign_attrs(found.record)
 
 
-def _stage_growth(data: xarray.Dataset, kind: str, stage: int, start: str) -> xarray.DataArray:
+def stage_growth(data: xarray.Dataset, kind: str, stage: int, start: str) -> xarray.DataArray:
     """RMS at the end of a stage over that at its start."""
     places = numpy.flatnonzero(data["stage"].values == stage)
     return _growth(data, kind, int(places[0]) + STARTS.index(start), int(places[-1]) + 1)
 
 
-def _last_growth(data: xarray.Dataset, kind: str) -> xarray.DataArray:
+def last_growth(data: xarray.Dataset, kind: str) -> xarray.DataArray:
     return _growth(data, kind, data.sizes["state"] - 1 - LAST_UNITS, data.sizes["state"] - 1)
 
 

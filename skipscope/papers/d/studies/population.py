@@ -7,7 +7,8 @@
 The first command judges datasets that are there, in seconds and without measuring; the second one measures networks
 whose weights are given (docs/results/networks has those of the population) and judges them. Every piece of every
 network is a dataset of the run, so that --resume goes on where a run was stopped. Several runs, each of some networks,
-can share a GPU; `datasets` then takes their folders.
+can share a GPU; `datasets` then takes their folders. What is judged is in the run, too: the datasets of all networks of
+a subject, joined, which its report shows.
 
 The claims and what each network is reduced to are in the studies of the figures: spectra, proportions, perturbations,
 projections and noise.
@@ -29,7 +30,7 @@ from skipscope.errors import InputError
 from skipscope.papers.d import PAPER
 from skipscope.papers.d.population import measurements
 from skipscope.papers.d.population.network import PopulationNetwork, name_and_seed
-from skipscope.papers.d.population.stored import ByKind, joined_by_subject, read_folders
+from skipscope.papers.d.population.stored import ByKind, for_run, joined_by_subject, part_of_run, read_folders
 from skipscope.papers.d.studies import noise, perturbations, projections, proportions, spectra
 from skipscope.papers.d.subjects import (
     BOTH_DEPTHS,
@@ -84,10 +85,18 @@ def run(bench: Bench, settings: PopulationSettings) -> Evidence:
         if subject in found:
             raise InputError(f"{subject} is among the files and among the datasets; give each network once")
         found[subject] = by_kind
-    made = evidence(found)
+    made = evidence({subject: _kept(bench, subject, by_kind) for subject, by_kind in found.items()})
     for text in depends_on_recipe(made):
         bench.note(text)
     return made
+
+
+def _kept(bench: Bench, subject: str, by_kind: ByKind) -> ByKind:
+    """As datasets of the run, so that it has all that its verdicts come from."""
+    return {
+        kind: bench.part(part_of_run(subject, kind), partial(for_run, data, subject, kind))
+        for kind, data in by_kind.items()
+    }
 
 
 # -- measuring
