@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,10 @@ from skipscope.report.figures import save
 from skipscope.report.table import Table
 from skipscope.runs import SavedRun, as_json, load_run
 from skipscope.runs.decisions import in_words
+from skipscope.runs.files import read_dataset
 
 WIDTH, SCALE = 1100, 1
+WORTH_COMPRESSING = 2**14  # bytes of an array: compressed ones are kept in blocks, with a directory of their own
 
 
 def main() -> None:
@@ -45,7 +46,7 @@ def main() -> None:
         claims += [{**decision.to_dict(), "run": path.name} for decision in saved.claims]
         lines += described(saved)
         if options.datasets:
-            shutil.copytree(path / "data", options.folder / "data", dirs_exist_ok=True)
+            compress(path / "data", options.folder / "data")
         for table in result.tables:
             if table.title.startswith(tuple(options.tables)) and str(table) not in drawn:
                 drawn.add(str(table))
@@ -54,6 +55,20 @@ def main() -> None:
             lines += [f"![{name}]({name})", ""]
     (options.folder / "claims.json").write_text(as_json(claims) + "\n")
     (options.folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
+
+
+def compress(source: Path, folder: Path) -> None:
+    """All datasets of a run, their numbers as they are."""
+    folder.mkdir(exist_ok=True)
+    for file in sorted(source.glob("*.nc")):
+        dataset = read_dataset(file)
+        for values in dataset.variables.values():
+            values.encoding = {"zlib": True, "complevel": 9, "shuffle": True} if _compressible(values) else {}
+        dataset.to_netcdf(folder / file.name, engine="h5netcdf")
+
+
+def _compressible(values: Any) -> bool:
+    return values.dtype.kind in "fiub" and values.nbytes > WORTH_COMPRESSING
 
 
 def described(saved: SavedRun) -> list[str]:

@@ -2,8 +2,8 @@
 
     python scripts/verdicts.py
 
-Reads every claims.json below docs/results that was judged under today's rules, keeps the best evidence for each claim,
-and writes skipscope/papers/verdicts.json and docs/claims.md.
+Reads every claims.json below docs/results that was judged under today's rules, keeps the best evidence for each part of
+each claim, and writes skipscope/papers/verdicts.json and docs/claims.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 from skipscope.papers.kit.catalogue import study_of
-from skipscope.papers.kit.verdicts import Judged, judged, numbers
+from skipscope.papers.kit.verdicts import Found, Judged, best_of, numbers, to_ship
 from skipscope.registration import papers
 from skipscope.runs.decisions import EDITION, Decision, Verdict
 
@@ -54,18 +54,18 @@ SCRIPT = """
 
 
 def main() -> None:
-    entries = []
+    rows = best_of(committed(), "it was not run under these rules")
+    lines = [json.dumps(entry) for entry in to_ship(rows)]
+    SHIPPED.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    PAGE.write_text("\n".join(page(rows)) + "\n")
+
+
+def committed() -> Iterator[Found]:
     for file in sorted(RESULTS.glob("**/claims.json")):
         for content in json.loads(file.read_text()):
             if content.get("edition", 1) == EDITION:
-                source = file.parent.relative_to(RESULTS).as_posix()
                 content.pop("run", None)  # the name of the run folder, where several are in one file
-                entries.append({**Decision.from_dict(content).to_dict(), "source": source})
-    SHIPPED.write_text(json.dumps(entries, indent=1) + "\n")
-    rows = judged([])
-    best = [{**row.decision.to_dict(), "source": row.source} for row in rows if row.source]
-    SHIPPED.write_text(json.dumps(best, indent=1) + "\n")
-    PAGE.write_text("\n".join(page(rows)) + "\n")
+                yield file.parent.relative_to(RESULTS).as_posix(), Decision.from_dict(content)
 
 
 def page(rows: list[Judged]) -> Iterator[str]:
@@ -100,24 +100,32 @@ def in_html(row: Judged) -> Iterator[str]:
     decision = row.decision
     about = f'data-paper="{row.claim.letter}" data-claim="{row.claim.id}" data-verdict="{decision.verdict}"'
     alone = decision.parts[0] if len(decision.parts) == 1 else None
-    folder = f'<a href="results/{row.source}/README.html">{row.source}</a><br>' if row.source else ""
     value = numbers(alone) if alone else ""
     why = decision.cost or decision.reason
     explained = f"{'<br>' if value else ''}<small>{escape(why)}</small>" if why else ""
+    made = "<br>".join(
+        f"{linked(source) + '<br>' if source else ''}<code>{escape(command)}</code>"
+        for source, command in row.commands.items()
+    )
     yield (
         f'<tr {about} id="{row.claim.id}"><td><strong>{row.claim.id}</strong> {escape(row.claim.text)}</td>'
         f"<td>{decision.verdict}</td><td>{value}{explained}</td>"
         f"<td>{', '.join(row.subjects)}{f', {row.networks}' if row.networks else ''}</td>"
         f"<td>{decision.first_edition}</td>"
-        f'<td>{folder}<a href="paper-{row.claim.letter.lower()}.html">{study_of(row.claim).id}</a><br>'
-        f"<code>{escape(row.command)}</code></td></tr>"
+        f'<td><a href="paper-{row.claim.letter.lower()}.html">{study_of(row.claim).id}</a><br>{made}</td></tr>'
     )
-    for part in decision.parts if not alone else ():
+    for part, source in zip(decision.parts, row.sources or [""] * len(decision.parts), strict=False):
+        if alone:
+            break
         networks = f"{part.subject}{f', {part.networks}' if part.networks else ''}"
         yield (
             f"<tr {about}><td>&emsp;{escape(part.name)}</td><td>{part.verdict}</td><td>{numbers(part)}</td>"
-            f"<td>{escape(networks)}</td><td></td><td></td></tr>"
+            f"<td>{escape(networks)}</td><td></td><td>{linked(source) if source else ''}</td></tr>"
         )
+
+
+def linked(source: str) -> str:
+    return f'<a href="results/{source}/README.html">{source}</a>'
 
 
 if __name__ == "__main__":

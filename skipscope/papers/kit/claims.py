@@ -179,7 +179,7 @@ class Claim:
             _require_names_once(self.id, measured.values)
         subjects = tuple(self._on_subject(measured, preset) for measured in evidence)
         parts = tuple(self._decided(part, by_subject, preset, reason) for part in self.parts)
-        verdict, why = _together(parts) if parts else ("reported", self.note)
+        verdict, why = verdict_of(parts) if parts else ("reported", self.note)
         deciding = [measured for measured in evidence if measured.subject in self.deciding] or evidence[:1]
         return Decision(
             self.id,
@@ -204,7 +204,7 @@ class Claim:
         """As if it decided alone."""
         mine = [part for part in self.parts if part.subject in ("", measured.subject)]
         parts = tuple(self._judged(part, measured, preset) for part in mine)
-        verdict, why = _together(parts) if parts else ("reported", self.note)
+        verdict, why = verdict_of(parts) if parts else ("reported", self.note)
         decides = measured.subject in self.deciding
         return SubjectDecision(measured.subject, measured.count, decides, verdict, why, parts, measured.in_short())
 
@@ -243,8 +243,8 @@ def _measured_together(evidence: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
-def _together(parts: Sequence[PartDecision]) -> tuple[Verdict, str]:
-    """The verdict of a claim, or of a subject, and why."""
+def verdict_of(parts: Sequence[PartDecision]) -> tuple[Verdict, str]:
+    """The verdict of a claim, or of a subject, from those of its parts, and why."""
     verdicts = {part.verdict for part in parts}
     reasons = [f"{part.name}: {part.reason}" if part.name else part.reason for part in parts if part.reason]
     why = "; ".join(dict.fromkeys(reasons))

@@ -201,7 +201,9 @@ def student(values: numpy.ndarray, level: float = CONFIDENCE) -> Interval:
 class RankCorrelation(Estimate):
     """Spearman's, with a percentile bootstrap.
 
-    With 20 configurations or more these are resampled; with fewer, networks within each configuration.
+    With 20 configurations or more these are resampled; with fewer, networks within each configuration. A network that
+    is drawn twice is tied with itself, and ties within a configuration, which ties the other side too, raise the
+    correlation: all resampled values can be above the value itself. The interval then reaches down to it.
     """
 
     first: Sequence[float]
@@ -241,7 +243,7 @@ class RankCorrelation(Estimate):
 
     def interval(self, level: float = CONFIDENCE) -> Interval:
         low, high = numpy.quantile(self._resampled, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
+        return min(float(low), self.value), max(float(high), self.value)
 
     @cached_property
     def _resampled(self) -> numpy.ndarray:

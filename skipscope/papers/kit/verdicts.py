@@ -1,26 +1,28 @@
-"""One table of all verdicts: for each claim the best evidence among several runs.
+"""One table of all verdicts: for each claim the best evidence among several runs, part by part.
 
-A run that decided a claim comes before one that did not, one under today's rules before one under older ones, and one
-with more networks before one with fewer. Without runs it is the evidence that ships with the package
-(`papers/verdicts.json`, made by `scripts/verdicts.py` from the committed results).
+Parts of a claim may be about networks that no single run trains, so that each part has its own best evidence, and the
+claim's verdict is that of these parts. Evidence under today's rules comes before that under older ones, a part that was
+judged before one that is open, and more networks before fewer: never a verdict before another, which would favour the
+runs that find something. Without runs it is the evidence that ships with the package (`papers/verdicts.json`, made by
+`scripts/verdicts.py` from the committed results).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from skipscope.papers.kit.catalogue import claims, study_of
-from skipscope.papers.kit.claims import Claim
+from skipscope.papers.kit.claims import Claim, verdict_of
 from skipscope.runs import load_run
 from skipscope.runs.decisions import Decision, PartDecision
 
-DECIDED = ("reproduced", "partly reproduced", "not reproduced")
 SHIPPED = "verdicts.json"
+Found = tuple[str, Decision]  # the run that it comes from, and what it decided
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,13 @@ class Judged:
 
     claim: Claim
     decision: Decision  # open where there is no evidence
-    source: str  # the run that it comes from; empty where there is none
+    sources: tuple[str, ...] = ()  # the runs that it comes from, one for each part; empty where there is none
+    presets: tuple[str, ...] = ()  # of these runs
+
+    @property
+    def source(self) -> str:
+        """All runs that it comes from, in words."""
+        return ", ".join(dict.fromkeys(filter(None, self.sources)))
 
     @property
     def subjects(self) -> list[str]:
@@ -40,47 +48,111 @@ class Judged:
         return max((part.networks for part in self.decision.parts), default=0)
 
     @property
-    def command(self) -> str:
-        """That makes the evidence, or would make it."""
-        preset = self.decision.preset if self.source else "full"
-        return f"skipscope study run {study_of(self.claim).id} --preset {preset}"
+    def commands(self) -> dict[str, str]:
+        """By run: what makes the evidence. Without evidence what would make it, under an empty name."""
+        study = study_of(self.claim).id
+        made = {source: preset for source, preset in zip(self.sources, self.presets, strict=True) if source}
+        return {
+            source: f"skipscope study run {study} --preset {preset}"
+            for source, preset in (made or {"": "full"}).items()
+        }
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.decision.to_dict(), "source": self.source, "command": self.command}
+        content = self.decision.to_dict()
+        for part, source in zip(content["parts"], self.sources or [""] * len(content["parts"]), strict=False):
+            part["source"] = source
+        return {**content, "source": self.source, "commands": self.commands}
 
 
 def judged(runs: Sequence[Path]) -> list[Judged]:
     """All claims of the installed papers, from these runs, or from what ships with the package."""
-    found = list(_of_runs(runs)) if runs else list(shipped())
-    rows = []
-    for claim in claims():
-        own = [(source, decision) for source, decision in found if decision.id == claim.id]
-        if own:
-            source, decision = max(own, key=lambda each: _worth(each[1]))
-            rows.append(Judged(claim, decision, source))
-        else:
-            study = study_of(claim)
-            reason = "none of these runs judged it" if runs else "it was not run under these rules"
-            rows.append(Judged(claim, study.decide(claim, (), "full", reason=reason), ""))
-    return rows
+    return best_of(_of_runs(runs), "none of these runs judged it") if runs else shipped()
 
 
-def _of_runs(runs: Sequence[Path]) -> Iterable[tuple[str, Decision]]:
+def best_of(found: Iterable[Found], reason: str) -> list[Judged]:
+    """All claims of the installed papers. reason: why a claim that nothing was found about is open."""
+    by_claim: dict[str, list[Found]] = {}
+    for source, decision in found:
+        by_claim.setdefault(decision.id, []).append((source, decision))
+    return [
+        _together(claim, by_claim[claim.id]) if claim.id in by_claim else Judged(claim, _unknown(claim, reason))
+        for claim in claims()
+    ]
+
+
+def _unknown(claim: Claim, reason: str) -> Decision:
+    return study_of(claim).decide(claim, (), "full", reason=reason)
+
+
+def _together(claim: Claim, found: Sequence[Found]) -> Judged:
+    newest = max(decision.edition for _, decision in found)
+    recent = [(source, decision) for source, decision in found if decision.edition == newest]
+    source, base = max(recent, key=lambda each: max(map(_worth, each[1].parts), default=(0, 0)))
+    names = {part.name for part in claim.parts}
+    if not names or any({part.name for part in decision.parts} != names for _, decision in recent):
+        return Judged(claim, base, (source,) * max(1, len(base.parts)), (base.preset,) * max(1, len(base.parts)))
+    best = [
+        max(
+            ((origin, decision, decision.parts[place]) for origin, decision in recent), key=lambda each: _worth(each[2])
+        )
+        for place in range(len(base.parts))
+    ]
+    parts = tuple(part for _, _, part in best)
+    verdict, why = verdict_of(parts)
+    all_subjects = sorted((own for _, decision in recent for own in decision.subjects), key=lambda own: own.networks)
+    subjects = {own.subject: own for own in all_subjects}  # of each the one with most networks
+    used = dict.fromkeys(id(decision) for _, decision, _ in best)
+    measured = {
+        name: value for _, decision in recent if id(decision) in used for name, value in decision.measured.items()
+    }
+    decision = replace(
+        base,
+        verdict=verdict,
+        reason=why,
+        parts=parts,
+        outcomes=tuple(outcome for part in parts for outcome in part.outcomes),
+        subjects=tuple(subjects.values()),
+        measured=measured,
+        cost=(base.cost or _unknown(claim, why).cost) if verdict == "open" else "",
+    )
+    judged_in = [(origin if part.networks or part.verdict != "open" else "", own.preset) for origin, own, part in best]
+    return Judged(claim, decision, tuple(origin for origin, _ in judged_in), tuple(preset for _, preset in judged_in))
+
+
+def _worth(part: PartDecision) -> tuple[int, int]:
+    return int(part.verdict != "open"), part.networks
+
+
+def _of_runs(runs: Sequence[Path]) -> Iterable[Found]:
     for path in runs:
         saved = load_run(path)
         saved.require("run.json", "claims.json")
         yield from ((str(path), decision) for decision in saved.claims)
 
 
-def shipped() -> Iterable[tuple[str, Decision]]:
-    content = json.loads(files("skipscope.papers").joinpath(SHIPPED).read_text())
-    for entry in content:
-        yield entry.pop("source"), Decision.from_dict(entry)
+def shipped() -> list[Judged]:
+    """What `to_ship` gave."""
+    content = {
+        entry["decision"]["id"]: entry for entry in json.loads(files("skipscope.papers").joinpath(SHIPPED).read_text())
+    }
+    rows = []
+    for claim in claims():
+        if claim.id in content:
+            entry = content[claim.id]
+            own = Decision.from_dict(entry["decision"])
+            rows.append(Judged(claim, own, tuple(entry["sources"]), tuple(entry["presets"])))
+        else:
+            rows.append(Judged(claim, _unknown(claim, "it was not run under these rules")))
+    return rows
 
 
-def _worth(decision: Decision) -> tuple[int, int, int]:
-    rank = 2 if decision.verdict in DECIDED else 1 if decision.verdict != "open" else 0
-    return decision.edition, rank, max((part.networks for part in decision.parts), default=0)
+def to_ship(rows: Iterable[Judged]) -> list[dict[str, Any]]:
+    """Claims with evidence, for the file that ships with the package."""
+    return [
+        {"decision": row.decision.to_dict(), "sources": list(row.sources), "presets": list(row.presets)}
+        for row in rows
+        if row.source
+    ]
 
 
 def numbers(part: PartDecision) -> str:

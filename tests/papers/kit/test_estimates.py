@@ -179,3 +179,12 @@ def test_numbers_become_estimates_and_estimates_stay() -> None:
     assert estimated([1.0, 2.0]).members == [1.0, 2.0]
     with pytest.raises(ValueError, match="the scale is one of plain"):
         PerNetwork([1.0], "percent")  # type: ignore[arg-type]
+
+
+def test_the_interval_of_a_rank_correlation_has_its_value() -> None:
+    """Drawn twice, a network is tied with itself, which raises the correlation of well separated configurations."""
+    first = [configuration for configuration in range(5) for _ in range(5)]
+    second = [configuration + number / 100 for configuration in range(5) for number in range(5)]
+    found = RankCorrelation(first, second, first)
+    assert found.interval()[0] == pytest.approx(found.value)
+    assert found.interval()[1] > found.value

@@ -22,7 +22,7 @@ LAW = next(claim for claim in claims() if claim.id == "D3")
 
 def decision(verdict: str, networks: int = 0, edition: int = 2) -> Decision:
     made = study_of(LAW).decide(LAW, [Measured({Quantity("pairs"): 3})], "quick")
-    parts = tuple(dataclasses.replace(part, networks=networks) for part in made.parts)
+    parts = tuple(dataclasses.replace(part, networks=networks, verdict=verdict) for part in made.parts)
     return dataclasses.replace(made, verdict=verdict, parts=parts, edition=edition)
 
 
@@ -37,14 +37,43 @@ def verdict_of(*runs: Path) -> tuple[str, str]:
     return row.decision.verdict, row.source
 
 
-def test_what_decided_comes_before_what_did_not(tmp_path: Path) -> None:
-    undecided = run_of(tmp_path / "undecided", decision("inconclusive", networks=20))
-    decided = run_of(tmp_path / "decided", decision("not reproduced", networks=3))
+def test_more_networks_come_first_whatever_they_found(tmp_path: Path) -> None:
+    many = run_of(tmp_path / "many", decision("inconclusive", networks=20))
+    few = run_of(tmp_path / "few", decision("not reproduced", networks=3))
     more = run_of(tmp_path / "more", decision("reproduced", networks=8))
+    not_run = run_of(tmp_path / "open", decision("open", networks=50))
     older = run_of(tmp_path / "older", decision("reproduced", networks=99, edition=1))
-    assert verdict_of(undecided, decided) == ("not reproduced", str(decided))
-    assert verdict_of(more, decided, undecided) == ("reproduced", str(more))
-    assert verdict_of(older, undecided) == ("inconclusive", str(undecided))
+    assert verdict_of(many, few) == ("inconclusive", str(many))
+    assert verdict_of(few, more) == ("reproduced", str(more))
+    assert verdict_of(not_run, few) == ("not reproduced", str(few))
+    assert verdict_of(older, few) == ("not reproduced", str(few))
+
+
+SADDLE = next(claim for claim in claims() if claim.id == "B23")
+
+
+def of_parts(*verdicts: str) -> Decision:
+    made = study_of(SADDLE).decide(SADDLE, [], "quick")
+    parts = tuple(
+        dataclasses.replace(part, verdict=verdict, reason=f"{verdict}!")
+        for part, verdict in zip(made.parts, verdicts, strict=True)
+    )
+    return dataclasses.replace(made, verdict="open", parts=parts)
+
+
+def test_parts_of_a_claim_may_come_from_different_runs(tmp_path: Path) -> None:
+    small = run_of(tmp_path / "small", of_parts("reproduced", "reproduced", "open"))
+    large = run_of(tmp_path / "large", of_parts("open", "open", "not reproduced"))
+    (alone,) = [row for row in judged([small]) if row.claim.id == "B23"]
+    assert alone.decision.verdict == "open"
+    assert alone.decision.cost
+    assert alone.sources == (str(small), str(small), "")
+    (row,) = [row for row in judged([small, large]) if row.claim.id == "B23"]
+    assert row.decision.verdict == "partly reproduced"
+    assert row.decision.cost == ""
+    assert row.sources == (str(small), str(small), str(large))
+    assert list(row.commands) == [str(small), str(large)]
+    assert [part["source"] for part in row.to_dict()["parts"]] == list(row.sources)
 
 
 def test_every_claim_has_a_row_and_those_without_evidence_say_what_they_cost(tmp_path: Path) -> None:
@@ -54,7 +83,7 @@ def test_every_claim_has_a_row_and_those_without_evidence_say_what_they_cost(tmp
     assert (first.decision.verdict, first.source) == ("open", "")
     assert "none of these runs judged it" in first.decision.reason
     assert first.decision.cost
-    assert first.command.startswith("skipscope study run A.")
+    assert first.commands[""].startswith("skipscope study run A.")
 
 
 def test_without_runs_it_is_what_ships_with_the_package() -> None:
