@@ -72,6 +72,7 @@ def page(rows: list[Judged]) -> Iterator[str]:
     counts = Counter(row.decision.verdict for row in rows)
     parts = sum(len(row.claim.parts) for row in rows)
     verdicts = [verdict for verdict in get_args(Verdict) if counts[verdict]]
+    yield from ("---", "hide:", "  - toc", "---", "")  # the table takes all of the width
     yield "# All claims and their verdicts"
     yield ""
     yield "Made by `scripts/verdicts.py` from the results that are committed here; `skipscope study verdicts` prints"

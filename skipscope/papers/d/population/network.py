@@ -23,7 +23,7 @@ TRACED_WITH = 2  # images; a trunk works for any number of them
 
 
 def name_and_seed(file: Path) -> tuple[str, int]:
-    """Of a file NAME-seedS.safetensors, as scripts/population.py writes it."""
+    """Of a file NAME-seedS.safetensors, as `skipscope train --seeds --export` writes it."""
     found = re.fullmatch(r"(.+)-seed(\d+)", file.stem)
     if not found:
         raise InputError(f"files {file}: expected the weights of a network as NAME-seedS.safetensors")

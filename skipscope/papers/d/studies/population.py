@@ -52,7 +52,7 @@ PARTS = ("count", "perturb", "project", "spectra", "noise", "random")
 class PopulationSettings(Constrained):
     datasets: tuple[str, ...] = ()  # folders with what was measured before
     files: tuple[str, ...] = ()  # weights of networks to measure, NAME-seedS.safetensors
-    recipe: Annotated[int, at_least(1)] = 1  # by which those networks were trained, as scripts/population.py counts
+    recipe: Annotated[int, at_least(1)] = 1  # by which those networks were trained: see docs/results/networks
     data: str = "cifar10"
     parts: Annotated[tuple[str, ...], some_of(*PARTS)] = PARTS
     counted_images: Annotated[int, at_least(2)] = 2000
