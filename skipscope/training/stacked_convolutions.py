@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from skipscope.models.blocks import Pad
 from skipscope.models.blocks.block import Weakened
@@ -23,6 +24,7 @@ from skipscope.models.network import BlockNetwork
 from skipscope.training.checkpoint import structure
 from skipscope.training.stacked_matrices import give_views, release, usual_norm
 
+ALIGNED = 8  # channels of a group
 AS_THEY_ARE = (nn.Identity, nn.MaxPool2d, Weakened)  # layers that treat every channel alike
 
 
@@ -130,7 +132,8 @@ def _joined(layers: Sequence[nn.Module], name: str) -> nn.Parameter:
 def _wide_convolution(layers: Sequence[nn.Module]) -> nn.Module:
     first = layers[0]
     assert isinstance(first, nn.Conv2d)
-    wide = nn.Conv2d(
+    few = first.weight.is_cuda and first.weight.shape[1] < ALIGNED
+    wide = (_FewChannels if few else nn.Conv2d)(
         len(layers) * first.in_channels,
         len(layers) * first.out_channels,
         first.kernel_size,  # type: ignore[arg-type]
@@ -174,12 +177,32 @@ class _WideClassifier(nn.Module):
 class _WidePad(nn.Module):
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.members, self.pad = len(layers), layers[0]
+        first = layers[0]
+        assert isinstance(first, Pad)
+        self.members, self.pad = len(layers), first
 
     def forward(self, h: Tensor) -> Tensor:
-        """Each member's channels as if they were those of a batch of their own."""
-        own = h.unflatten(1, (self.members, -1)).flatten(0, 1)
-        return self.pad(own).unflatten(0, (len(h), self.members)).flatten(1, 2)
+        stride = self.pad.stride
+        return _more_channels(h[:, :, ::stride, ::stride], self.members, self.pad.front, self.pad.behind)
+
+
+class _FewChannels(nn.Conv2d):
+    """A grouped convolution of few channels a group, such as colours: with zeros beside them up to ALIGNED.
+
+    A GPU's fast kernels take groups of 8 channels and more; zeros add nothing to any sum.
+    """
+
+    def forward(self, h: Tensor) -> Tensor:
+        missing = ALIGNED - self.weight.shape[1]
+        weight = F.pad(self.weight, (0, 0, 0, 0, 0, missing))
+        h = _more_channels(h, self.groups, 0, missing)
+        return F.conv2d(h, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+def _more_channels(h: Tensor, groups: int, front: int, behind: int) -> Tensor:
+    """Zeros before and after the channels of each group; images with channels last stay that way."""
+    by_place = h.permute(0, 2, 3, 1).unflatten(3, (groups, -1))  # B, H, W, groups, channels
+    return F.pad(by_place, (front, behind)).flatten(3).permute(0, 3, 1, 2)
 
 
 # Layers with another wide form than themselves.

@@ -16,7 +16,7 @@ from skipscope.models import names
 from skipscope.training import FleetMember, History, Settings, train, train_fleet
 from skipscope.training.fleet_member import stack_obstacle
 from skipscope.training.fleet_stack import FleetStack
-from skipscope.training.stacked_convolutions import StackedConvolutions, convolutions_obstacle
+from skipscope.training.stacked_convolutions import StackedConvolutions, _FewChannels, convolutions_obstacle
 from skipscope.training.stacked_step import AlikeUpdate, EachUpdate, stacked_update
 from tests import seeded
 
@@ -104,6 +104,25 @@ def assert_as_alone(members: list[FleetMember]) -> None:
 )
 def test_each_member_is_what_it_is_alone(name: str) -> None:
     assert_as_alone(fleet(name))
+
+
+@pytest.mark.parametrize("name", ["resnet8-cifar-n4", "resnet8-cifar-n4-projection", "preresnet8-cifar-n4"])
+def test_channels_stay_last(name: str) -> None:
+    """Otherwise a GPU converts the images before and after every convolution."""
+    network = StackedConvolutions([built(name, seed, torch.float32) for seed in range(2)]).network
+    network.to(memory_format=torch.channels_last)
+    h = network.stem(torch.rand(3, 6, 32, 32).contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
+    for stage in network.stages:
+        h = stage(h)
+        assert h.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_zeros_beside_few_channels_change_nothing() -> None:
+    own = nn.Conv2d(6, 8, 3, 2, padding=1, groups=2).double()
+    padded = _FewChannels(6, 8, 3, 2, padding=1, groups=2).double()
+    padded.load_state_dict(own.state_dict())
+    images = torch.rand(3, 6, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(padded(images), own(images), rtol=1e-14, atol=1e-14)
 
 
 def test_members_have_their_own_rates_decays_and_clips() -> None:
