@@ -86,21 +86,19 @@ def _groups(places: Sequence[_Place]) -> list[list[tuple[_Place, FleetMember]]]:
             groups.append([(place, member)])
         else:
             group.append((place, member))
-    return [own for group in groups for own in ([group] if _stacked(group[0][1]) else even_groups(group, AT_A_TIME))]
+    return [
+        own for group in groups for own in (even_groups(group, AT_A_TIME) if is_convolutional(group[0][1]) else [group])
+    ]
 
 
 def _gain(one: FleetMember, other: FleetMember) -> bool:
-    """Whether two networks are trained sooner together: those that are one stack, and any others that share a GPU."""
-    if fleet_obstacle([one, other]):
+    """Whether two networks are trained sooner together: those that share a GPU, and on a CPU those that are stacked.
+
+    Stacks of different architectures are trained in threads of their own.
+    """
+    if fleet_obstacle([one, other]) or is_convolutional(one) != is_convolutional(other):
         return False
-    if _stacked(one) or _stacked(other):
-        return not stack_obstacle([one, other])
-    return one.device.type == "cuda"
-
-
-def _stacked(member: FleetMember) -> bool:
-    """Whether any number of networks of its kind is one stack, or a few."""
-    return not is_convolutional(member) and not stack_obstacle([member])
+    return one.device.type == "cuda" or not any(stack_obstacle([member]) for member in (one, other))
 
 
 def _make_together(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder, steps: Steps) -> None:

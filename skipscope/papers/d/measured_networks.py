@@ -126,8 +126,7 @@ def measured_networks(bench: Bench, settings: NetworkSettings) -> Iterator[Measu
     data = bench.data("digits")
     seeds = tuple(bench.seeds(settings.networks))
     small = Subject(settings.model, settings.model, data, Settings(epochs=settings.epochs), seeds)
-    for number, seed in enumerate(small.seeds):
-        found = small.trained(bench, seed)
+    for number, (seed, found) in enumerate(small.trained_all(bench).items()):
         if found.diverged:
             bench.note(f"{settings.model}, seed {seed}, diverged in training and was left out")
             continue

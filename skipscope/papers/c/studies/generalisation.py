@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy
 import xarray
@@ -29,12 +29,23 @@ import xarray
 from skipscope.constraints import Constrained, Expectation, at_least, not_empty
 from skipscope.papers.c import PAPER
 from skipscope.papers.c.layer_conditions import conditions
-from skipscope.papers.c.subjects import FAMILIES, PATHS, PLAIN, RESIDUAL, TWO_PATHS, TwinSettings, subject
+from skipscope.papers.c.subjects import (
+    FAMILIES,
+    PATHS,
+    PLAIN,
+    RESIDUAL,
+    TWO_PATHS,
+    Recipe,
+    TwinSettings,
+    TwinSubject,
+    subject,
+)
 from skipscope.papers.c.twins import Reached, last_epoch
 from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Quantity, Study
 from skipscope.papers.kit.estimates import BOOTSTRAP_FROM, RankCorrelation
 from skipscope.runs.sweep import Task
 from skipscope.training import accuracy
+from skipscope.training.networks import Network
 
 FITTED = 0.99  # train accuracy that all networks have to reach
 TITLES = {PLAIN: PLAIN, RESIDUAL: RESIDUAL, PATHS: TWO_PATHS}  # of a configuration: what is trained
@@ -106,10 +117,13 @@ class GeneralisationSettings(Constrained):
 
 
 def run(bench: Bench, settings: GeneralisationSettings) -> Evidence:
-    tasks = [
-        Task(configuration.replace(":", "-").lower(), partial(measured, bench, settings.plan(configuration)))
-        for configuration in settings.population
-    ]
+    plans = {
+        configuration.replace(":", "-").lower(): settings.plan(configuration) for configuration in settings.population
+    }
+    missing = [] if bench.has("") else [plan for name, plan in plans.items() if not bench.has(name)]
+    if missing:  # all of them before any is measured, at the same time where that is possible
+        bench.trained_fleet([_one(bench, plan).network for plan in missing])
+    tasks = [Task(name, partial(measured, bench, plan)) for name, plan in plans.items()]
     found = bench.part("", partial(population, bench, settings, tasks))
     return evidence(found)
 
@@ -125,15 +139,30 @@ def population(bench: Bench, settings: GeneralisationSettings, tasks: list[Task]
     return joined.drop_vars("data").assign(configuration=("case", list(settings.population)))
 
 
-def measured(bench: Bench, plan: TwinSettings) -> xarray.Dataset:
-    """Accuracies and the median log10 condition number of states between blocks of one network."""
+class _One(NamedTuple):
+    """The one network of a configuration."""
+
+    of: TwinSubject
+    title: str
+    recipe: Recipe
+    network: Network
+
+
+def _one(bench: Bench, plan: TwinSettings) -> _One:
     of = subject(bench, plan, plan.subjects[0], shown=False)
     (title,), (recipe,), (seed,) = of.models, plan.recipes, of.seeds
-    trained = of.twin(title, recipe).trained(bench, seed)
+    return _One(of, title, recipe, of.twin(title, recipe).network(seed, bench.device))
+
+
+def measured(bench: Bench, plan: TwinSettings) -> xarray.Dataset:
+    """Accuracies and the median log10 condition number of states between blocks of one network."""
+    one = _one(bench, plan)
+    of, seed = one.of, one.network.seed
+    (trained,) = bench.trained_fleet([one.network])
     epoch = last_epoch(trained, of.epochs)
-    model = Reached(of, title, seed, recipe, epoch, trained, bench.device).at(epoch)
+    model = Reached(of, one.title, seed, one.recipe, epoch, trained, bench.device).at(epoch)
     row: dict[str, Any] = {
-        "model": of.models[title],
+        "model": of.models[one.title],
         "seed": seed,
         "train_accuracy": accuracy(model, of.data.train),
         "test_accuracy": accuracy(model, of.data.test),
