@@ -87,8 +87,7 @@ def train(
     require_data(data, normalise)
     if os.environ.get("RANK", "0") == "0":  # of several processes the first has the folder
         require_run_folder(out, "train", resume)
-    if export is not None and export.exists() and not export.is_dir():
-        raise InputError(f"--export {export}: expected a folder, or a name for a new one, got a file")
+    _require_room_for_export(export, model, seeds_of(seeds) or [seed], resume)
     several = seeds_of(seeds)
     if several and seed:
         raise InputError(f"--seed {seed} --seeds {seeds}: expected one of the two")
@@ -151,6 +150,18 @@ def train(
                 )
         for note in run.record.get("notes", []):
             talk.say(f"note: {note}")
+
+
+def _require_room_for_export(export: Path | None, model: str, seeds: list[int], resume: bool) -> None:
+    if export is None:
+        return
+    if export.exists() and not export.is_dir():
+        raise InputError(f"--export {export}: expected a folder, or a name for a new one, got a file")
+    there = [export / f"{model}-seed{seed}.safetensors" for seed in seeds]
+    if not resume and (former := [file for file in there if file.exists()]):
+        raise InputError(
+            f"--export {export}: {former[0].name} is there already; choose another folder, or move it away"
+        )
 
 
 def _summary(network: Network, result: Trained, folder: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import torch
@@ -41,7 +41,6 @@ from skipscope.training.fleet_single import FleetSingle
 from skipscope.training.fleet_stack import FleetStack
 from skipscope.training.history import History
 from skipscope.training.hooks import start_anew
-from skipscope.training.step import trained_weights
 from skipscope.training.surroundings import one_thread, same_kernels_each_time
 
 LARGEST_STACK = {"cpu": 32, "cuda": 128}  # fully connected networks: of more the states leave a CPU's cache
@@ -74,28 +73,24 @@ def train_fleet(
         )
     for member in members:
         start_anew(member.hooks, settings.epochs)
-        trained_weights(member.model)  # says so where there are none
     path = None if checkpoint is None else Path(checkpoint)
-    keeper, threads = Keeper(path, save_every), threads or torch.get_num_threads()
-    with same_kernels_each_time(), one_thread(members[0].device.type == "cpu"):
-        fleet = _Fleet(members, test_every, progress, threads, stack)
+    keeper, threads_alone = Keeper(path, save_every), torch.get_num_threads()
+    with same_kernels_each_time(), one_thread(members[0].device.type == "cpu"), ExitStack() as parts:
+        fleet = _Fleet(members, test_every, progress, threads or threads_alone)
+        fleet.divide(stack, threads_alone, parts)
+        parts.callback(keeper.flush)
         state = FleetState(members, fleet.histories, fleet.parts, test_every) if path is not None else None
-        try:
-            if state is not None and path is not None and path.exists():
-                state.take(State.read(path), path)
-            if fleet.epoch == 0:
-                fleet.measure()
-                if state is not None:
-                    keeper.offer(state)
-            while fleet.epoch < settings.epochs and fleet.going:
-                fleet.next()
-                fleet.measure()
-                if state is not None:
-                    keeper.offer(state)
-        finally:
-            for part in fleet.parts:
-                part.release()
-            keeper.flush()
+        if state is not None and path is not None and path.exists():
+            state.take(State.read(path), path)
+        if fleet.epoch == 0:
+            fleet.measure()
+            if state is not None:
+                keeper.offer(state)
+        while fleet.epoch < settings.epochs and fleet.going:
+            fleet.next()
+            fleet.measure()
+            if state is not None:
+                keeper.offer(state)
     return fleet.histories
 
 
@@ -103,18 +98,6 @@ def stacks_of(numbers: Sequence[int], device: str, convolutional: bool = False) 
     """How members of one architecture are split into stacks: by their number, kind and kind of device alone."""
     fewest = 2 if device == "cpu" and len(numbers) >= SPLIT_FROM else 1
     return even_groups(numbers, AT_A_TIME if convolutional else LARGEST_STACK[device], fewest)
-
-
-def _parts(members: Sequence[FleetMember], histories: Sequence[History], stack: bool) -> list[FleetPart]:
-    device = members[0].device
-    there = on_device(members, device)
-    groups, others = stackable_groups(there) if stack else ([], list(range(len(there))))
-    stacks: list[FleetPart] = [
-        FleetStack([there[number] for number in own], [histories[number] for number in own])
-        for group in groups
-        for own in stacks_of(group, device.type, is_convolutional(there[group[0]]))
-    ]
-    return [*stacks, *(FleetSingle(there[number], histories[number]) for number in others)]
 
 
 class StoppedError(Exception):
@@ -125,14 +108,31 @@ class _Fleet:
     """Its parts, and the threads that train them."""
 
     def __init__(
-        self, members: Sequence[FleetMember], test_every: int, progress: Progress | None, threads: int, stack: bool
+        self, members: Sequence[FleetMember], test_every: int, progress: Progress | None, threads: int
     ) -> None:
         self.members, self._test_every, self._progress, self._threads = members, test_every, progress, threads
         self._device = members[0].device
         self.histories = [History() for _ in members]
         self._steps = len(members[0].split) // members[0].settings.batch
         self._epochs = members[0].settings.epochs
-        self.parts = _parts(members, self.histories, stack)
+        self.parts: list[FleetPart] = []
+        # A thread has its own current stream: what the caller did on this one is waited for.
+        self._stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
+
+    def divide(self, stack: bool, threads: int, release: ExitStack) -> None:
+        """Makes the parts; release: gives each of them back in the end, whatever happens."""
+        there = on_device(self.members, self._device)
+        groups, others = stackable_groups(there) if stack else ([], list(range(len(there))))
+
+        def add(part: FleetPart) -> None:
+            self.parts.append(part)
+            release.callback(part.release)
+
+        for group in groups:
+            for own in stacks_of(group, self._device.type, is_convolutional(there[group[0]])):
+                add(FleetStack([there[number] for number in own], [self.histories[number] for number in own], own))
+        for number in others:
+            add(FleetSingle(there[number], self.histories[number], number, threads))
 
     def _lanes(self) -> list[list[FleetPart]]:
         """What one thread trains, its parts in turns. A GPU has one: captures and default generators are not shared."""
@@ -164,7 +164,7 @@ class _Fleet:
 
         def work(lane: Sequence[FleetPart]) -> None:
             try:
-                with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+                with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
                     self._train(lane, epoch, tested, made.put, stop)
             except BaseException:
                 stop.set()

@@ -1,7 +1,7 @@
 """The state of a fleet after an epoch, in one file: no member can be ahead of another.
 
-    part K/model/NAME, part K/momentum/NAME       of the members of a stack
-    part K/member I/...                           of one that is trained beside others, or that has left a stack
+    part K/model/NAME, part K/momentum/NAME       of the members of a stack, or of a network by itself
+    part K/member I/model/NAME                    of one that has diverged, by its place in its stack
     member I/hook/J                               arrays that hooks returned
 
 The rest is as in `checkpoint.py`: a JSON document in the header with the identities and histories of all members, and a
@@ -43,7 +43,8 @@ class FleetState:
         test_every: int,
     ) -> None:
         self._members, self._histories, self._parts = members, histories, parts
-        self._identity = _identity(members, test_every)
+        # A stack's tensors hold those of all its members: a fleet that is divided otherwise has others.
+        self._identity = {**_identity(members, test_every), "parts": [part.about for part in parts]}
 
     def state(self) -> State:
         arrays: dict[str, Tensor] = {}

@@ -15,6 +15,7 @@ from skipscope.training.stacked_convolutions import convolutions_obstacle
 from skipscope.training.stacked_matrices import matrices_obstacle
 from skipscope.training.stacked_step import COMMON
 
+STACKED_ON = ("cpu", "cuda")
 IN_STEP = ("epochs", "batch")  # settings that all of a fleet have in common, since their epochs begin and end together
 
 
@@ -39,6 +40,8 @@ def fleet_obstacle(members: Sequence[FleetMember]) -> str:
         return "there are no members"
     first = members[0]
     for number, member in enumerate(members):
+        if not any(weight.requires_grad for weight in member.model.parameters()):
+            return f"network {number}, {type(member.model).__name__}, has no weight with requires_grad"
         if difference := _difference(member, first, IN_STEP):
             return f"network {number} has {difference}"
         if len(member.split) != len(first.split):
@@ -64,6 +67,8 @@ def stack_obstacle(members: Sequence[FleetMember]) -> str:
             return f"network {number} has images of another shape than network 0"
         if _shape(member.test) != _shape(first.test):
             return f"network {number} has other test images than network 0: {_shape(member.test)}, {_shape(first.test)}"
+    if first.device.type not in STACKED_ON:
+        return f"networks are stacked on {' and '.join(STACKED_ON)} devices, not on {first.device.type}"
     models = [member.model for member in members]
     matrices = matrices_obstacle(models)
     if not matrices and first.settings.precision != "float32":
@@ -87,7 +92,9 @@ def stackable_groups(members: Sequence[FleetMember]) -> tuple[list[list[int]], l
             groups.append([number])
         else:
             group.append(number)
-    return groups, others
+    lone = [group for group in groups if len(group) == 1 and (len(members) == 1 or members[0].device.type == "cuda")]
+    # Nothing is gained by a stack of one, except that on a CPU stacks have threads of their own.
+    return [group for group in groups if group not in lone], sorted([*others, *(group[0] for group in lone)])
 
 
 def is_convolutional(member: FleetMember) -> bool:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 class FleetPart(Protocol):
     """Members of a fleet that are computed together. One that has diverged takes no part any more."""
 
+    about: str  # which members, and how
+
     @property
     def size(self) -> int:
         """How many are still trained."""

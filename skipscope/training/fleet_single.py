@@ -27,13 +27,15 @@ from skipscope.training.history import History
 from skipscope.training.loop import right_answers, training_step
 from skipscope.training.processes import Processes
 from skipscope.training.step import Update, trained_weights
-from skipscope.training.surroundings import in_mode, laid_out, little_work, one_thread
+from skipscope.training.surroundings import in_mode, laid_out, little_work, threads_of
 
 
 class FleetSingle:
     """It keeps its captured step to the end, also when it has diverged."""
 
-    def __init__(self, member: FleetMember, history: History) -> None:
+    def __init__(self, member: FleetMember, history: History, number: int, threads: int) -> None:
+        """number: of the member in its fleet. threads: of the CPU, that a training alone would have."""
+        self.about = f"network {number}"
         self._member, self._device = member, member.device
         self._surroundings = ExitStack()
         self._surroundings.enter_context(in_mode(member.model, training=True))
@@ -44,9 +46,11 @@ class FleetSingle:
         batches = Batches(member.split, member.settings, self._device, dtype, layout)
         self._epochs = Epochs(batches, self._run, training_step(member.model, update, together), together)
         self._right: Tensor | None = None
-        self._one_thread = self._device.type == "cpu" and little_work(member.model, member.settings.batch)
+        one = self._device.type == "cpu" and little_work(member.model, member.settings.batch)
+        self._threads = 1 if one else threads
         self._stream = OwnStream(self._device)
-        self._draws = {device: torch.Generator(device) for device in {"cpu", str(self._device)}}
+        own = [self._device] if self._device.type == "cuda" else []
+        self._draws = [torch.Generator(device) for device in (torch.device("cpu"), *own)]
 
     @property
     def size(self) -> int:
@@ -56,14 +60,14 @@ class FleetSingle:
     def inside(self) -> Iterator[None]:
         """On its stream, with its states of torch's generators, and with as many threads as alone."""
         with ExitStack() as inside:
-            inside.enter_context(one_thread(self._one_thread))
+            inside.enter_context(threads_of(self._threads))
             inside.enter_context(self._stream.inside())
-            for device, own in self._draws.items():
-                inside.enter_context(_host_draws(own) if device == "cpu" else _device_draws(own, self._device))
+            for own in self._draws:
+                inside.enter_context(_device_draws(own) if own.device.type == "cuda" else _host_draws(own))
             yield
 
     def steps(self, epoch: int) -> Iterator[int]:
-        for own in self._draws.values():
+        for own in self._draws:
             own.manual_seed(seed_of("epoch", self._member.settings.seed, epoch))
         self._stream.follow()
         return (1 for _ in self._epochs.steps())
@@ -107,13 +111,14 @@ def _host_draws(own: torch.Generator) -> Iterator[None]:
 
 
 @contextmanager
-def _device_draws(own: torch.Generator, device: torch.device) -> Iterator[None]:
+def _device_draws(own: torch.Generator) -> Iterator[None]:
     """The GPU's default generator with another's state, also for steps that are captured inside."""
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = torch.cuda.current_device() if own.device.index is None else own.device.index
     default = torch.cuda.default_generators[index]
     before = default.graphsafe_get_state()
     default.graphsafe_set_state(own)
     try:
         yield
     finally:
+        own.graphsafe_set_state(default.graphsafe_get_state())  # another one where a capture failed
         default.graphsafe_set_state(before)

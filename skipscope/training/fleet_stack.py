@@ -6,7 +6,6 @@ augmentation, and what the network itself draws have each a generator, seeded fr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from torch import Tensor
 from skipscope.data.dataset import Images, Split
 from skipscope.numerics import seed_of
 from skipscope.training.batches import augmentation_of, changes_of, order_of
-from skipscope.training.epochs import write_epoch
+from skipscope.training.epochs import Stopwatch, write_epoch
 from skipscope.training.fleet_member import FleetMember
 from skipscope.training.fleet_part import OwnStream
 from skipscope.training.history import History
@@ -35,18 +34,19 @@ TESTED_AT_ONCE = 512  # images, as in the training of one network
 class _Open:
     """An epoch that is under way."""
 
-    start: float
+    watch: Stopwatch
     losses: Tensor  # (K, steps)
     right: Tensor  # (K,)
     rates: list[float]
-    seconds: float = 0.0
     tested: Tensor | None = None  # (K,)
 
 
 class FleetStack:
     """Some members of a fleet. Those that have diverged keep their last weights and are not in the stack any more."""
 
-    def __init__(self, members: Sequence[FleetMember], histories: Sequence[History]) -> None:
+    def __init__(self, members: Sequence[FleetMember], histories: Sequence[History], numbers: Sequence[int]) -> None:
+        """numbers: of the members in their fleet."""
+        self.about = f"stack of networks {', '.join(map(str, numbers))}"
         self._all = list(zip(members, histories, strict=True))
         self._device = members[0].device
         self._stream = OwnStream(self._device)
@@ -54,13 +54,14 @@ class FleetStack:
         self._stack: Stack | None = None
         self._update: StackedUpdate | None = None
         self._step: Step = _nothing_to_do
-        self._left_behind: list[object] = []
+        self._left_behind: list[GraphedStep] = []
         self._build()
 
     def _build(self, momenta: Mapping[str, Tensor] | None = None) -> None:
         """Stack those that go on. momenta: of exactly these, by member."""
         self._going = [(member, history) for member, history in self._all if history.diverged_at is None]
-        self._left_behind.append(self._step)  # a captured step that is freed while another runs takes it down
+        if isinstance(self._step, GraphedStep):
+            self._left_behind.append(self._step)  # a captured step that is freed while another runs takes it down
         self._stack = self._update = None
         if self._going:
             models = [member.model for member in self.members]
@@ -103,7 +104,7 @@ class FleetStack:
         steps = len(self.members[0].split) // settings[0].batch
         right = torch.zeros(self.size, dtype=torch.int64, device=self._device)
         losses = torch.zeros(self.size, steps, device=self._device)
-        self._open = now = _Open(time.perf_counter(), losses, right, [])
+        self._open = now = _Open(Stopwatch(self._device), losses, right, [])
         # What the networks draw themselves, they draw on the CPU; none that would draw on a GPU is stacked.
         self._update.draws = [torch.Generator("cpu").manual_seed(seed_of("epoch", one.seed, epoch)) for one in settings]
         for step, (images, labels) in enumerate(self._batches(epoch, steps)):
@@ -112,8 +113,8 @@ class FleetStack:
             loss, answers = self._step(images, labels)
             now.losses[:, step] = loss
             now.right += answers
-            if step + 1 == steps and self._device.type == "cpu":
-                now.seconds = time.perf_counter() - now.start
+            if step + 1 == steps:
+                now.watch.stop()
             yield self.size
 
     def close_epoch(self, share: int) -> None:
@@ -122,7 +123,7 @@ class FleetStack:
         with self.inside():
             losses, right = now.losses.cpu().double(), now.right.cpu()  # waits for the device
             tested = None if now.tested is None else now.tested.cpu()
-        seconds = (now.seconds or time.perf_counter() - now.start) / share
+        seconds = now.watch.seconds / share
         for row, (member, history) in enumerate(self._going):
             accuracy = int(right[row]) / (losses.shape[1] * member.settings.batch)
             write_epoch(history, losses[row], accuracy, now.rates[row], seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from skipscope.progress import Progress
 from skipscope.runs.files import key_of
@@ -22,7 +23,7 @@ from skipscope.training.networks import Network, make, snapshots_of
 Steps = Callable[[str], Progress]  # gives the progress of something, by what is done
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Place:
     """A network, and where it is kept in the folder of a run."""
 
@@ -35,8 +36,8 @@ def trained_fleet(networks: Sequence[Network], run: RunFolder, steps: Steps) -> 
     """As `trained`, for all of them: from the run's own folder, else from the cache, else trained now, together."""
     places = [_Place(network, key, own_file(network, key)) for network in networks for key in [network.key]]
     found = {place.own: find(place.network, place.key, run, place.own) for place in places}
-    made = {place.own: place for place in places if found[place.own] is None}
-    _make_all(list(made.values()), run, steps)
+    wanted = list({place.own: place for place in places}.values())
+    _make_all(wanted, [place for place in wanted if found[place.own] is None], run, steps)
     return [_found(place, found[place.own], run) for place in places]
 
 
@@ -49,7 +50,7 @@ def train_fleet_into(networks: Sequence[Network], run: RunFolder, steps: Steps) 
         _Place(network, network.key, f"checkpoints/{network.model}-{network.seed}.safetensors") for network in networks
     ]
     found = [in_run(place.network, place.key, run, place.own) for place in places]
-    _make_all([place for place, former in zip(places, found, strict=True) if former is None], run, steps)
+    _make_all(places, [place for place, former in zip(places, found, strict=True) if former is None], run, steps)
     trained = [_found(place, former, run) for place, former in zip(places, found, strict=True)]
     for network, result in zip(networks, trained, strict=True):
         dataset = result.history.to_dataset().assign_attrs(measure="history", network=network.title)
@@ -61,11 +62,17 @@ def _found(place: _Place, former: Trained | None, run: RunFolder) -> Trained:
     return former or read(place.network, place.key, run.path, place.own, run.note)
 
 
-def _make_all(places: Sequence[_Place], run: RunFolder, steps: Steps) -> None:
-    """Trains them, in as few fleets as there can be, into the run's folder and the cache."""
-    for group in _groups(places):
+def _make_all(wanted: Sequence[_Place], missing: Sequence[_Place], run: RunFolder, steps: Steps) -> None:
+    """Trains those that are missing, in as few fleets as there can be, into the run's folder and the cache."""
+    if missing and any(True for _ in (run.path / "checkpoints").glob("fleet-*.training.safetensors")):
+        # A run may have been killed while the networks of a fleet were kept: its checkpoint has the others.
+        for group in _groups(wanted):
+            if _checkpoint(group, run).exists() and any(place in missing for place, _ in group):
+                _make_together(group, missing, run, steps)
+                missing = [place for place in missing if place not in [former for former, _ in group]]
+    for group in _groups(missing):
         if len(group) > 1:
-            _make_together(group, run, steps)
+            _make_together(group, missing, run, steps)
             continue
         for place, _ in group:
             progress = steps(f"training {place.network.title}")
@@ -101,18 +108,26 @@ def _gain(one: FleetMember, other: FleetMember) -> bool:
     return one.device.type == "cuda" or not any(stack_obstacle([member]) for member in (one, other))
 
 
-def _make_together(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder, steps: Steps) -> None:
-    networks, members = [place.network for place, _ in group], [member for _, member in group]
-    # One checkpoint of all: the same networks, asked for again, go on from it.
+def _checkpoint(group: Sequence[tuple[_Place, FleetMember]], run: RunFolder) -> Path:
+    """One of all: the same networks, asked for again, go on from it."""
     name = key_of({"fleet": [place.key for place, _ in group]})[:12]
-    checkpoint = run.path / "checkpoints" / f"fleet-{name}.training.safetensors"
+    return run.path / "checkpoints" / f"fleet-{name}.training.safetensors"
+
+
+def _make_together(
+    group: Sequence[tuple[_Place, FleetMember]], missing: Sequence[_Place], run: RunFolder, steps: Steps
+) -> None:
+    """missing: those that have to be kept; the others of the group are there already."""
+    networks, members = [place.network for place, _ in group], [member for _, member in group]
+    checkpoint = _checkpoint(group, run)
     histories = train_fleet(
         members, test_every=networks[0].test_every, progress=steps(_title(networks)), checkpoint=checkpoint
     )
     for (place, member), history in zip(group, histories, strict=True):
-        snapshots = snapshots_of(member.hooks)
-        content = keep(place.network, place.key, run, place.own, member.model, history, snapshots, len(group))
-        keep_in_cache(place.key, content, run)
+        if place in missing:
+            snapshots = snapshots_of(member.hooks)
+            content = keep(place.network, place.key, run, place.own, member.model, history, snapshots, len(group))
+            keep_in_cache(place.key, content, run)
     checkpoint.unlink(missing_ok=True)
 
 

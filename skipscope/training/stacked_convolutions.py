@@ -22,7 +22,7 @@ from skipscope.models.blocks import Pad
 from skipscope.models.blocks.block import Weakened
 from skipscope.models.network import BlockNetwork
 from skipscope.training.checkpoint import structure
-from skipscope.training.stacked_matrices import give_views, release, usual_norm
+from skipscope.training.stacked_matrices import changed_from_outside, give_views, release, usual_norm
 
 ALIGNED = 8  # channels of a group
 AS_THEY_ARE = (nn.Identity, nn.MaxPool2d, Weakened)  # layers that treat every channel alike
@@ -44,6 +44,8 @@ def _obstacle(model: nn.Module) -> str:
     kind = type(model).__name__
     if not isinstance(model, BlockNetwork):
         return f"{kind} is not a network of our blocks"
+    if obstacle := changed_from_outside(model):
+        return obstacle
     if any(block.survival < 1 for block in model.blocks.values()):
         return f"{kind} drops branches at random, each network its own"
     leaves = {name: module for name, module in model.named_modules() if not any(True for _ in module.children())}

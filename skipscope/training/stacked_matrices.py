@@ -26,6 +26,7 @@ from skipscope.models.network import BlockNetwork
 from skipscope.training.checkpoint import structure
 
 PARTS = {"first", "norm", "stage1", "final_norm", "classifier"}  # of a network that can be stacked
+OUR_CODE = ("skipscope.", "torch.nn.")
 LAYERS = (nn.Linear, DiracLinear, nn.BatchNorm1d, nn.Identity)  # that stand in its blocks and beside them
 
 
@@ -40,8 +41,23 @@ def matrices_obstacle(models: Sequence[nn.Module]) -> str:
     return ""
 
 
+def changed_from_outside(model: nn.Module) -> str:
+    """Why a network may compute more than its layers show: code of somebody else, or hooks; empty if it does not."""
+    kind = type(model).__name__
+    if any(not type(module).__module__.startswith(OUR_CODE) for module in model.modules()):
+        return f"{kind} has modules with code that is not known here"
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, name, None) for module in model.modules() for name in hooks) or any(
+        weight._backward_hooks for weight in model.parameters()
+    ):
+        return f"{kind} has hooks, which a stack would not call"
+    return ""
+
+
 def _obstacle(model: nn.Module) -> str:
     kind = type(model).__name__
+    if isinstance(model, BlockNetwork) and (obstacle := changed_from_outside(model)):
+        return obstacle
     if not isinstance(model, BlockNetwork) or not {name for name, _ in model.named_children()} <= PARTS:
         return f"{kind} is not a network of a matrix, fully connected blocks and a classifier"
     blocks = model.blocks.values()

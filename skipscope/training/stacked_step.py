@@ -111,9 +111,10 @@ class EachUpdate:
         return torch.tensor(list(values), dtype=self._stack.dtype, device=self._stack.device)
 
     def set_rates(self, rates: Sequence[float]) -> None:
-        """On a GPU in float32, as those of a network alone."""
+        """On a GPU in float32, as those of a network alone, and from memory that is copied without waiting."""
         on_gpu = self._stack.device.type == "cuda"
-        self._rates.copy_(torch.tensor(rates, dtype=torch.float32 if on_gpu else self._stack.dtype, device="cpu"))
+        dtype = torch.float32 if on_gpu else self._stack.dtype
+        self._rates.copy_(torch.tensor(rates, dtype=dtype, device="cpu", pin_memory=on_gpu), non_blocking=True)
 
     def step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         with autocast(self._stack.device, self._settings):

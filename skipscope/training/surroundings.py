@@ -77,14 +77,22 @@ def laid_out(model: nn.Module, channels_last: bool = True) -> Iterator[torch.mem
 
 
 @contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    if wanted:
-        torch.set_num_threads(1)
+def threads_of(count: int) -> Iterator[None]:
+    """So many threads of the CPU; a thread of Python that is started inside begins with that number."""
+    before = torch.get_num_threads()
+    if count != before:
+        torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    with threads_of(1 if wanted else torch.get_num_threads()):
+        yield
 
 
 def little_work(model: nn.Module, batch: int) -> bool:

@@ -71,6 +71,11 @@ def test_weights_are_exported(command: Command, tmp_path: Path) -> None:
     model = build(NETWORK)
     load_weights(model, files[1])
     assert accuracy(model, digits().test) == pytest.approx(_accuracy_of(files[1]))
+    other = ["train", NETWORK, "--epochs", "2", "--out", str(tmp_path / "other"), "--export", str(export)]
+    code, _, err = command(*other, "--seeds", "1000-1001")
+    assert code == 2
+    assert f"{NETWORK}-seed1000.safetensors is there already" in err
+    assert not (tmp_path / "other").exists()
     files[0].rename(tmp_path / "file")
     code, _, err = command("train", NETWORK, "--out", str(tmp_path / "other"), "--export", str(tmp_path / "file"))
     assert code == 2

@@ -271,6 +271,17 @@ def test_a_checkpoint_of_another_fleet_is_refused(tmp_path: Path) -> None:
         train(member.model, member.split, member.settings, checkpoint=file)
 
 
+def test_a_checkpoint_of_a_fleet_that_was_divided_otherwise_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.safetensors"
+    train_fleet(fleet(epochs=1), checkpoint=file, stack=False)
+    members = fleet(epochs=1)
+    before = [weights(member.model) for member in members]
+    with pytest.raises(InputError, match="another training: parts was"):
+        train_fleet(members, checkpoint=file)
+    for member, former in zip(members, before, strict=True):
+        assert_same(weights(member.model), former)
+
+
 # -- members that diverge
 
 
@@ -326,6 +337,7 @@ def test_what_cannot_be_a_fleet_is_refused_with_the_reason() -> None:
         "same model": [first, first],
         "members share a hook": [dataclasses.replace(one, hooks=[hook]) for one in (first, second)],
         "network 0 is trained in float16": fleet(precision="float16"),
+        "network 0, Flatten, has no weight": [FleetMember(nn.Flatten(), split(), SETTINGS)],
     }
     for message, members in cases.items():
         assert message in fleet_obstacle(members)
@@ -370,6 +382,23 @@ def test_sizes_of_stacks(members: int, sizes: list[int]) -> None:
     stacks = stacks_of(range(members), "cpu")
     assert [len(stack) for stack in stacks] == sizes
     assert [number for stack in stacks for number in stack] == list(range(members))
+
+
+def test_hooks_of_a_network_are_called() -> None:
+    """A stack would not: such a network is trained by itself."""
+    several, calls = fleet(count=2, epochs=1), []
+    several[0].model.get_submodule("stage1.0").register_forward_hook(lambda *_: calls.append(1))
+    assert "has hooks" in stack_obstacle(several[:1])
+    train_fleet([dataclasses.replace(member, test=None) for member in several])
+    assert len(calls) == 10
+
+
+def test_a_network_alone_is_no_stack() -> None:
+    members = fleet(count=1, epochs=2)
+    (model,), (expected,) = alone(members)
+    (found,) = train_fleet(members)
+    assert_same(weights(members[0].model), weights(model))
+    assert without_times(found) == without_times(expected)
 
 
 def test_a_gpu_has_larger_stacks() -> None:

@@ -16,6 +16,8 @@ from skipscope.data.dataset import Images
 from skipscope.models import names
 from skipscope.training import At, FleetMember, History, Settings, train, train_fleet
 from skipscope.training.fleet_part import on_device
+from skipscope.training.fleet_single import FleetSingle
+from skipscope.training.fleet_stack import FleetStack
 from skipscope.training.step import GraphedStep
 from tests import seeded
 from tests.training.nets import assert_same, weights
@@ -105,6 +107,37 @@ def test_each_member_is_bit_by_bit_what_it_is_alone(settings: dict[str, Any]) ->
     for member, model, one, other in zip(fleet, models, found, expected, strict=True):
         assert_same(weights(member.model), weights(model))
         assert without_times(one) == without_times(other)
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="about threads of the CPU")
+def test_as_many_threads_as_alone() -> None:
+    """Sums of large layers depend on their number."""
+    seen: list[int] = []
+
+    class Watching(Dropping):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(torch.get_num_threads())
+            return super().forward(x)
+
+    member = members("dropping")[0]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train_fleet([dataclasses.replace(member, model=Watching())])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {2}
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU has a clock of its own")
+def test_seconds_are_those_of_the_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("skipscope.training.epochs.time.perf_counter", lambda: now[0])
+    for part in (FleetStack, FleetSingle):
+        monkeypatch.setattr(part, "test", lambda self: now.__setitem__(0, now[0] + 100))
+    histories = train_fleet(members(CONNECTED, CONNECTED, CONVOLUTIONAL, epochs=1))
+    assert [history.seconds for history in histories] == [[0.0]] * 3
 
 
 def test_what_members_draw_themselves_is_their_own() -> None:

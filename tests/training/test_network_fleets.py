@@ -13,8 +13,8 @@ from safetensors import safe_open
 from skipscope.data import digits
 from skipscope.progress import Progress
 from skipscope.runs import RunFolder
-from skipscope.training import Settings
-from skipscope.training.network_files import HEADER, Trained
+from skipscope.training import Settings, network_fleets
+from skipscope.training.network_files import HEADER, Trained, keep
 from skipscope.training.network_fleets import train_fleet_into, trained_fleet
 from skipscope.training.networks import Network, trained
 
@@ -120,6 +120,30 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bits(tmp_path: Pa
         assert not list((run.path / "checkpoints").glob("*.training.*"))
     for one, other in zip(whole, resumed, strict=True):
         assert_close(one, other, 0)
+
+
+def test_a_run_that_was_killed_while_networks_were_kept_trains_nothing_again(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[object] = []
+
+    def killed(*arguments: object) -> bytes:
+        if len(kept) == 1:
+            raise KeyboardInterrupt
+        kept.append(arguments)
+        return keep(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(network_fleets, "keep", killed)
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path / "run", "test") as run:
+        trained_fleet(networks(), run, Watched())
+    monkeypatch.undo()
+    monkeypatch.setenv("SKIPSCOPE_CACHE", str(cache.parent))
+    watched = Watched()
+    with RunFolder(tmp_path / "run", "test", former="resume") as run:
+        found = trained_fleet(networks(), run, watched)
+        assert not list((run.path / "checkpoints").glob("*.training.*"))
+    assert not watched.titles
+    assert len(found) == 3
 
 
 def test_different_architectures_are_one_fleet_and_convolutions_are_trained_alone(tmp_path: Path) -> None:

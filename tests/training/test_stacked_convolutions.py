@@ -57,7 +57,7 @@ def fleet(name: str, count: int = 3, dtype: torch.dtype = torch.float64, **setti
 def trained_as_a_stack(members: list[FleetMember]) -> list[History]:
     """Also on a CPU, where a fleet would not stack them."""
     histories = [History() for _ in members]
-    stack = FleetStack(members, histories)
+    stack = FleetStack(members, histories, range(len(members)))
     for epoch in range(members[0].settings.epochs):
         steps = stack.steps(epoch)
         with stack.inside():
@@ -165,6 +165,10 @@ def test_what_cannot_be_stacked_says_why() -> None:
         "Sequential is not a network of our blocks": [nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())],
         "layers that are not stacked": [built("type1-digits-w4-b3", 0)],
     }
+    hooked, foreign = built("resnet8-digits-n4", 0), built("resnet8-digits-n4", 0)
+    hooked.get_submodule("conv").register_forward_hook(lambda *_: None)
+    foreign.__class__ = type("Mine", (type(foreign),), {"forward": lambda self, x: x})
+    cases |= {"has hooks": [hooked], "has modules with code that is not known here": [foreign]}
     for message, models in cases.items():
         assert message in convolutions_obstacle(models)
     assert not convolutions_obstacle([one, built("resnet8-digits-n4", 1)])

@@ -87,36 +87,36 @@ def _unknown(claim: Claim, reason: str) -> Decision:
 def _together(claim: Claim, found: Sequence[Found]) -> Judged:
     newest = max(decision.edition for _, decision in found)
     recent = [(source, decision) for source, decision in found if decision.edition == newest]
-    source, base = max(recent, key=lambda each: max(map(_worth, each[1].parts), default=(0, 0)))
-    names = {part.name for part in claim.parts}
-    if not names or any({part.name for part in decision.parts} != names for _, decision in recent):
-        return Judged(claim, base, (source,) * max(1, len(base.parts)), (base.preset,) * max(1, len(base.parts)))
+    names = [part.name for part in claim.parts]
+    fitting = [(source, own) for source, own in recent if [part.name for part in own.parts] == names]
+    if not names or not fitting:  # nothing to judge, or judged when the claim had other parts
+        source, base = recent[-1]
+        places = max(1, len(base.parts))
+        return Judged(claim, base, (source,) * places, (base.preset,) * places)
     best = [
-        max(
-            ((origin, decision, decision.parts[place]) for origin, decision in recent), key=lambda each: _worth(each[2])
-        )
-        for place in range(len(base.parts))
+        max(((source, own, own.parts[place]) for source, own in fitting), key=lambda each: _worth(each[2]))
+        for place in range(len(names))
     ]
+    used = [(source, own) for source, own in fitting if any(own is chosen for _, chosen, _ in best)]
+    if len(used) == 1:
+        ((source, base),) = used
+        kept = [source if part.networks or part.verdict != "open" else "" for part in base.parts]
+        return Judged(claim, base, tuple(kept), (base.preset,) * len(kept))
     parts = tuple(part for _, _, part in best)
     verdict, why = verdict_of(parts)
-    all_subjects = sorted((own for _, decision in recent for own in decision.subjects), key=lambda own: own.networks)
-    subjects = {own.subject: own for own in all_subjects}  # of each the one with most networks
-    used = dict.fromkeys(id(decision) for _, decision, _ in best)
-    measured = {
-        name: value for _, decision in recent if id(decision) in used for name, value in decision.measured.items()
-    }
+    subjects = {(source, own.subject): own for source, decision in used for own in decision.subjects}
     decision = replace(
-        base,
+        used[0][1],
         verdict=verdict,
         reason=why,
         parts=parts,
         outcomes=tuple(outcome for part in parts for outcome in part.outcomes),
         subjects=tuple(subjects.values()),
-        measured=measured,
-        cost=(base.cost or _unknown(claim, why).cost) if verdict == "open" else "",
+        measured={f"{name} [{source}]": value for source, own in used for name, value in own.measured.items()},
+        cost=_unknown(claim, why).cost if verdict == "open" else "",
     )
-    judged_in = [(origin if part.networks or part.verdict != "open" else "", own.preset) for origin, own, part in best]
-    return Judged(claim, decision, tuple(origin for origin, _ in judged_in), tuple(preset for _, preset in judged_in))
+    kept = [source if part.networks or part.verdict != "open" else "" for source, _, part in best]
+    return Judged(claim, decision, tuple(kept), tuple(own.preset for _, own, _ in best))
 
 
 def _worth(part: PartDecision) -> tuple[int, int]:

@@ -76,6 +76,16 @@ def test_parts_of_a_claim_may_come_from_different_runs(tmp_path: Path) -> None:
     assert [part["source"] for part in row.to_dict()["parts"]] == list(row.sources)
 
 
+def test_a_run_with_other_parts_is_passed_over(tmp_path: Path) -> None:
+    """The claim had other parts then."""
+    made = of_parts("reproduced", "reproduced", "open")
+    turned = run_of(tmp_path / "turned", dataclasses.replace(made, parts=made.parts[::-1]))
+    today = run_of(tmp_path / "today", made)
+    for runs in ([turned, today], [today, turned]):
+        (row,) = [row for row in judged(runs) if row.claim.id == "B23"]
+        assert row.source == str(today)
+
+
 def test_every_claim_has_a_row_and_those_without_evidence_say_what_they_cost(tmp_path: Path) -> None:
     rows = judged([run_of(tmp_path / "run", decision("reproduced"))])
     assert [row.claim for row in rows] == list(claims())
