@@ -191,7 +191,7 @@ STUDY = Study(
     cost={
         "smoke": "seconds",
         "quick": "a minute after A.alignment, whose networks it looks at, else 12 minutes on 2 cores",
-        "full": "75 minutes on 2 cores: 80 networks, and the 8 of A.alignment",
+        "full": "40 minutes on 2 cores: 80 networks, and the 8 of A.alignment",
         "paper": "hours of one GPU",
     },
     run=run,
