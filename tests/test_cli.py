@@ -292,7 +292,7 @@ def make():
     model = f"{tmp_path / 'adaptive.py'}:make"
     code, _, err = command("units", model)
     assert code == 2
-    assert "units=[" in err
+    assert "--units path.of.module" in err
     code, out, _ = command("units", model, "--units", "first, second", "--json")
     assert code == 0
     assert [unit["name"] for unit in json.loads(out)["units"]] == ["first", "second"]
