@@ -84,8 +84,8 @@ def on_device(members: Sequence[FleetMember], device: torch.device) -> list[Flee
     """The members with their images on the device; pixels that members share are there once."""
     moved: dict[int, Split] = {}
 
-    def there(split: Split | None) -> Split | None:
-        if split is None or split.device == device:
+    def there(split: Split) -> Split:
+        if split.device == device:
             return split
         shared = split.pixels if isinstance(split, Images) else split
         if id(shared) not in moved:
@@ -95,9 +95,7 @@ def on_device(members: Sequence[FleetMember], device: torch.device) -> list[Flee
             return replace(split, pixels=found.pixels, labels=split.labels.to(device))
         return found
 
-    there_too = [(there(member.split), there(member.test)) for member in members]
     return [
-        replace(member, split=split, test=test)
-        for member, (split, test) in zip(members, there_too, strict=True)
-        if split is not None
+        replace(member, split=there(member.split), test=None if member.test is None else there(member.test))
+        for member in members
     ]

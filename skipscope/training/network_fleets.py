@@ -93,9 +93,13 @@ def _groups(places: Sequence[_Place]) -> list[list[tuple[_Place, FleetMember]]]:
             groups.append([(place, member)])
         else:
             group.append((place, member))
-    return [
-        own for group in groups for own in (even_groups(group, AT_A_TIME) if is_convolutional(group[0][1]) else [group])
-    ]
+    return [own for group in groups for own in (_a_few(group) if is_convolutional(group[0][1]) else [group])]
+
+
+def _a_few(group: Sequence[tuple[_Place, FleetMember]]) -> list[list[tuple[_Place, FleetMember]]]:
+    """AT_A_TIME or fewer. Networks of one name are next to each other, so that they come into one stack."""
+    names = list(dict.fromkeys(place.network.model for place, _ in group))
+    return even_groups(sorted(group, key=lambda each: names.index(each[0].network.model)), AT_A_TIME)
 
 
 def _gain(one: FleetMember, other: FleetMember) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from skipscope.training import At, FleetMember, History, Settings, train, train_
 from skipscope.training.fleet_part import on_device
 from skipscope.training.fleet_single import FleetSingle
 from skipscope.training.fleet_stack import FleetStack
-from skipscope.training.step import GraphedStep
 from tests import seeded
 from tests.training.nets import assert_same, weights
 
@@ -26,14 +24,7 @@ SETTINGS = Settings(epochs=3, batch=16, rate=0.05)  # 6 steps an epoch
 CONVOLUTIONAL, CONNECTED = "resnet8-digits-n4", "type1-digits-w12-b3"
 DEVICE = torch.get_default_device()
 
-
-@pytest.fixture(autouse=True)
-def one_kind_of_products() -> Iterator[None]:
-    """A GPU's libraries may share their work space between streams, and then choose other kernels."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
+pytestmark = pytest.mark.usefixtures("without_tf32")
 
 
 def split(samples: int = 96, labels: int = 0) -> Images:
@@ -222,14 +213,6 @@ def test_images_that_members_share_are_on_the_device_once() -> None:
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="steps are captured on a GPU")
-def test_every_network_has_a_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[bool] = []
-    capture = GraphedStep._capture
-
-    def counted(self: GraphedStep, *inputs: Tensor) -> None:
-        capture(self, *inputs)
-        made.append(self.captured)
-
-    monkeypatch.setattr(GraphedStep, "_capture", counted)
+def test_every_network_has_a_captured_step(captures: list[bool]) -> None:
     train_fleet(members("dropping", "dropping", CONVOLUTIONAL, CONVOLUTIONAL, CONNECTED, CONNECTED))
-    assert made == [True] * 4  # two stacks, and two networks by themselves
+    assert captures == [True] * 4  # two stacks, and two networks by themselves

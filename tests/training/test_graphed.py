@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.training import Settings, train
-from skipscope.training.step import GraphedStep
 from tests.training.nets import net, picture_net, pictures, weights
 
 pytestmark = pytest.mark.skipif(torch.get_default_device().type != "cuda", reason="CUDA graphs need a GPU")
@@ -27,20 +26,6 @@ def deterministic() -> Iterator[None]:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = True, False
     yield
     torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = before
-
-
-@pytest.fixture
-def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each step that was to be captured was."""
-    made: list[bool] = []
-    capture = GraphedStep._capture
-
-    def counted(self: GraphedStep, *inputs: Tensor) -> None:
-        capture(self, *inputs)
-        made.append(self.captured)
-
-    monkeypatch.setattr(GraphedStep, "_capture", counted)
-    return made
 
 
 def both(settings: Settings, **changed: Any) -> list[tuple[dict[str, Tensor], list[float]]]:

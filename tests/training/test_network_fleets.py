@@ -13,7 +13,7 @@ from safetensors import safe_open
 from skipscope.data import digits
 from skipscope.progress import Progress
 from skipscope.runs import RunFolder
-from skipscope.training import Settings, network_fleets
+from skipscope.training import FleetMember, Settings, network_fleets
 from skipscope.training.network_files import HEADER, Trained, keep
 from skipscope.training.network_fleets import train_fleet_into, trained_fleet
 from skipscope.training.networks import Network, trained
@@ -144,6 +144,17 @@ def test_a_run_that_was_killed_while_networks_were_kept_trains_nothing_again(
         assert not list((run.path / "checkpoints").glob("*.training.*"))
     assert not watched.titles
     assert len(found) == 3
+
+
+def test_convolutional_networks_of_one_name_come_into_one_stack() -> None:
+    """On a GPU a few are trained at a time; whatever their order, those of one name are not divided needlessly."""
+    names = [CONVOLUTIONAL, "plainnet8-digits-n4"]
+    wanted = [
+        network_fleets._Place(Network(name, DATA, SETTINGS, 1000 + seed), "", "") for seed in range(6) for name in names
+    ]
+    members = [(place, FleetMember(place.network.initial(), DATA.train, SETTINGS)) for place in wanted]
+    groups = network_fleets._a_few(members)
+    assert [[place.network.model for place, _ in group] for group in groups] == [[name] * 6 for name in names]
 
 
 def test_different_architectures_are_one_fleet_and_convolutions_are_trained_alone(tmp_path: Path) -> None:

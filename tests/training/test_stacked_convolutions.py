@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,15 +20,9 @@ from skipscope.training.stacked_step import AlikeUpdate, EachUpdate, stacked_upd
 from tests import seeded
 
 DEVICE = torch.get_default_device()
+
+pytestmark = pytest.mark.usefixtures("without_tf32")
 SETTINGS = Settings(epochs=5, batch=16, rate=0.02)  # 4 steps an epoch
-
-
-@pytest.fixture(autouse=True)
-def full_precision() -> Iterator[None]:
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
 
 
 def split(samples: int, shape: tuple[int, ...]) -> Images:
@@ -77,7 +70,7 @@ def assert_as_alone(members: list[FleetMember]) -> None:
     ]
     for member, model, found, reference in zip(members, models, trained_as_a_stack(members), expected, strict=True):
         for name, value in model.state_dict().items():
-            torch.testing.assert_close(member.model.state_dict()[name], value, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(member.model.state_dict()[name], value, rtol=1e-10, atol=1e-10)
         assert found.rate == reference.rate
         assert found.loss == pytest.approx(reference.loss, rel=1e-6)
         assert found.train_accuracy == reference.train_accuracy
@@ -144,7 +137,7 @@ def test_one_that_diverges_leaves_and_the_others_go_on() -> None:
     histories = trained_as_a_stack(members)
     assert [history.status for history in histories] == ["finished", "diverged", "finished"]
     for name, value in alone.state_dict().items():
-        torch.testing.assert_close(members[2].model.state_dict()[name], value, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(members[2].model.state_dict()[name], value, rtol=1e-10, atol=1e-10)
 
 
 def test_members_own_their_weights_afterwards() -> None:
