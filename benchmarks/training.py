@@ -138,7 +138,7 @@ def fleet_images_per_second(depth: int, split: Images, settings: Settings, netwo
         torch.manual_seed(seed)
         model = ResNet(depth, channels=(16, 32, 64), input_channels=3, classes=10).to("cuda")
         members.append(FleetMember(model, split, replace(settings, seed=seed)))
-    histories = train_fleet(members)
+    histories = train_fleet(members, compiled=networks > 1)
     # The seconds of a history are the member's share of the fleet's.
     each = [sum(history.seconds[epoch] for history in histories) for epoch in range(1, settings.epochs)]
     return networks * (len(split) // settings.batch) * settings.batch / statistics.median(each)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext
@@ -34,6 +35,7 @@ import torch
 from skipscope.errors import InputError
 from skipscope.progress import Progress
 from skipscope.training.checkpoint import Keeper, State
+from skipscope.training.compilation import COMPILED_FROM, compile_obstacle
 from skipscope.training.fleet_checkpoint import FleetState
 from skipscope.training.fleet_member import FleetMember, fleet_obstacle, is_convolutional, stackable_groups
 from skipscope.training.fleet_part import AT_A_TIME, FleetPart, even_groups, on_device
@@ -55,13 +57,16 @@ def train_fleet(
     checkpoint: Path | str | None = None,
     save_every: float = 20.0,
     stack: bool = True,
+    compiled: bool | None = None,
     threads: int | None = None,
 ) -> list[History]:
     """Trains all members; one history for each, in their order. Options are those of `train`.
 
     progress: counts the steps of all members together. stack: compute networks of one architecture as one, which is
-    faster; without, each is bit by bit what it is alone. threads: how many stacks are trained at a time on a CPU; None:
-    as many as torch has threads. The seconds of a history are the member's share of the fleet's.
+    faster; without, each is bit by bit what it is alone. compiled: stacks of convolutional networks on a GPU run as
+    compiled kernels, the same to rounding; None: if they have at least 4,000 steps. threads: how many stacks are
+    trained at a time on a CPU; None: as many as torch has threads. The seconds of a history are the member's share of
+    the fleet's.
     """
     if obstacle := fleet_obstacle(members):
         raise InputError(f"a fleet: {obstacle}")
@@ -77,7 +82,7 @@ def train_fleet(
     keeper, threads_alone = Keeper(path, save_every), torch.get_num_threads()
     with same_kernels_each_time(), one_thread(members[0].device.type == "cpu"), ExitStack() as parts:
         fleet = _Fleet(members, test_every, progress, threads or threads_alone)
-        fleet.divide(stack, threads_alone, parts)
+        fleet.divide(stack, compiled, threads_alone, parts)
         parts.callback(keeper.flush)
         state = FleetState(members, fleet.histories, fleet.parts, test_every) if path is not None else None
         if state is not None and path is not None and path.exists():
@@ -119,7 +124,7 @@ class _Fleet:
         # A thread has its own current stream: what the caller did on this one is waited for.
         self._stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
 
-    def divide(self, stack: bool, threads: int, release: ExitStack) -> None:
+    def divide(self, stack: bool, compiled: bool | None, threads: int, release: ExitStack) -> None:
         """Makes the parts; release: gives each of them back in the end, whatever happens."""
         there = on_device(self.members, self._device)
         groups, others = stackable_groups(there) if stack else ([], list(range(len(there))))
@@ -129,10 +134,24 @@ class _Fleet:
             release.callback(part.release)
 
         for group in groups:
-            for own in stacks_of(group, self._device.type, is_convolutional(there[group[0]])):
-                add(FleetStack([there[number] for number in own], [self.histories[number] for number in own], own))
+            convolutional = is_convolutional(there[group[0]])
+            compiles = convolutional and self._device.type == "cuda" and self._compiles(compiled)
+            for own in stacks_of(group, self._device.type, convolutional):
+                members, histories = [there[number] for number in own], [self.histories[number] for number in own]
+                add(FleetStack(members, histories, own, compiled=compiles))
         for number in others:
             add(FleetSingle(there[number], self.histories[number], number, threads))
+
+    def _compiles(self, asked: bool | None) -> bool:
+        """None: whether it takes less time with compiling."""
+        if asked is False or (asked is None and self._epochs * self._steps < COMPILED_FROM):
+            return False
+        obstacle = compile_obstacle()
+        if obstacle and asked:
+            raise InputError(f"a fleet: torch.compile does not work here ({obstacle}); leave out compiled=True")
+        if obstacle:
+            warnings.warn(f"the fleet is not compiled, and slower: {obstacle}", RuntimeWarning, stacklevel=4)
+        return not obstacle
 
     def _lanes(self) -> list[list[FleetPart]]:
         """What one thread trains, its parts in turns. A GPU has one: captures and default generators are not shared."""

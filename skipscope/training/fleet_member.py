@@ -58,7 +58,7 @@ def fleet_obstacle(members: Sequence[FleetMember]) -> str:
 
 
 def stack_obstacle(members: Sequence[FleetMember]) -> str:
-    """Why these networks of a fleet cannot be computed as one of batched matrices; an empty text if they can."""
+    """Why these networks of a fleet cannot be computed as one; an empty text if they can."""
     first = members[0]
     for number, member in enumerate(members):
         if difference := _difference(member, first, COMMON):
@@ -70,12 +70,12 @@ def stack_obstacle(members: Sequence[FleetMember]) -> str:
     if first.device.type not in STACKED_ON:
         return f"networks are stacked on {' and '.join(STACKED_ON)} devices, not on {first.device.type}"
     models = [member.model for member in members]
+    if is_convolutional(first) and first.device.type != "cpu":  # grouped convolutions gain on a GPU alone
+        return convolutions_obstacle(models)
     matrices = matrices_obstacle(models)
     if not matrices and first.settings.precision != "float32":
         return f"fully connected networks are not stacked in precision {first.settings.precision!r}; take 'float32'"
-    if not matrices or first.device.type == "cpu":  # grouped convolutions gain on a GPU alone
-        return matrices
-    return convolutions_obstacle(models)
+    return matrices
 
 
 def stackable_groups(members: Sequence[FleetMember]) -> tuple[list[list[int]], list[int]]:

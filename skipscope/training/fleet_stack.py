@@ -44,11 +44,19 @@ class _Open:
 class FleetStack:
     """Some members of a fleet. Those that have diverged keep their last weights and are not in the stack any more."""
 
-    def __init__(self, members: Sequence[FleetMember], histories: Sequence[History], numbers: Sequence[int]) -> None:
-        """numbers: of the members in their fleet."""
+    def __init__(
+        self,
+        members: Sequence[FleetMember],
+        histories: Sequence[History],
+        numbers: Sequence[int],
+        *,
+        compiled: bool = False,
+    ) -> None:
+        """numbers: of the members in their fleet. compiled: blocks of convolutional networks."""
         self.about = f"stack of networks {', '.join(map(str, numbers))}"
         self._all = list(zip(members, histories, strict=True))
         self._device = members[0].device
+        self._compiled = compiled
         self._stream = OwnStream(self._device)
         self._open: _Open | None = None
         self._stack: Stack | None = None
@@ -65,7 +73,14 @@ class FleetStack:
         self._stack = self._update = None
         if self._going:
             models = [member.model for member in self.members]
-            self._stack = stack = StackedConvolutions(models) if matrices_obstacle(models) else StackedMatrices(models)
+            stack: Stack
+            if matrices_obstacle(models):
+                stack = StackedConvolutions(models)
+                if self._compiled:
+                    stack.compile()
+            else:
+                stack = StackedMatrices(models)
+            self._stack = stack
             self._update = update = stacked_update(stack, [member.settings for member in self.members])
             for name, momentum in (momenta or {}).items():
                 stack.by_member(update.momenta[name]).copy_(momentum)

@@ -7,12 +7,14 @@ on the wide modules, so that every network of our blocks can be stacked whose la
 
 On a GPU kernels of a small network are too short to fill the device. Grouped convolutions of eight networks (16 to 64
 channels, channels last, bfloat16) take less than half of the time that the same convolutions take on eight streams.
+What is then left is mostly memory traffic of norms, activations and sums: `compile` makes few kernels of those.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ from skipscope.models.blocks import Pad
 from skipscope.models.blocks.block import Weakened
 from skipscope.models.network import BlockNetwork
 from skipscope.training.checkpoint import structure
+from skipscope.training.compilation import COMPILED, room_for_kinds, uncompiled
 from skipscope.training.stacked_matrices import changed_from_outside, give_views, release, usual_norm
 
 ALIGNED = 8  # channels of a group
@@ -82,6 +85,7 @@ class StackedConvolutions:
         self.buffers: dict[str, Tensor] = dict(self.network.named_buffers())
         for name, wide in {**self.weights, **self.buffers}.items():
             give_views(self.models, name, self.by_member(wide.detach()))
+        self._compiled = False
 
     def __len__(self) -> int:
         return len(self.models)
@@ -102,14 +106,28 @@ class StackedConvolutions:
     def release(self) -> None:
         release(self.models)
 
+    def compile(self) -> None:
+        """Training passes from here on run compiled, block by block: blocks of one form are compiled once."""
+        self._compiled = True
+        for block in self.network.blocks.values():
+            block.compile(**COMPILED)
+
     def __call__(self, images: Tensor, draws: Sequence[torch.Generator] | None = None) -> Tensor:
         """(K, B, C, H, W) -> (K, classes, B). draws: given in training, and not used; None: evaluation."""
-        network = self.network.train(draws is not None)
+        training = draws is not None
+        network = self.network.train(training)
         layout = torch.channels_last if images.is_cuda else torch.contiguous_format
         h = network.stem(images.transpose(0, 1).flatten(1, 2).contiguous(memory_format=layout))  # type: ignore[operator]
-        for stage in network.stages:
-            h = stage(h)
+        with self._way(training):
+            for stage in network.stages:
+                h = stage(h)
         return network.head(h)  # type: ignore[operator]
+
+    def _way(self, training: bool) -> AbstractContextManager[None]:
+        """Tests are not compiled: they have batches of several sizes, each of which would have to be."""
+        if not self._compiled:
+            return nullcontext()
+        return room_for_kinds() if training else uncompiled()
 
 
 def _widened(models: Sequence[nn.Module]) -> BlockNetwork:

@@ -356,11 +356,12 @@ def test_what_cannot_be_stacked_says_why() -> None:
             dataclasses.replace(second, settings=dataclasses.replace(second.settings, momentum=0.5)),
         ],
         "another architecture": [first, FleetMember(built(TYPE1, 1), split(), SETTINGS, split(48))],  # in float64
-        "not a network of a matrix": [FleetMember(built("resnet8-digits-n8", 0), split(), SETTINGS)],
         "other test images": [first, dataclasses.replace(second, test=None)],
         "precision 'bfloat16'": fleet(precision="bfloat16"),
         "not a network": [FleetMember(nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES)), split(), SETTINGS)],
     }
+    if first.device.type == "cpu":  # on a GPU convolutional networks are stacked
+        cases["not a network of a matrix"] = [FleetMember(built("resnet8-digits-n8", 0), split(), SETTINGS)]
     for message, members in cases.items():
         assert message in stack_obstacle(members)
         assert not fleet_obstacle(members)
@@ -371,7 +372,8 @@ def test_what_cannot_be_stacked_says_why() -> None:
 def test_networks_that_compute_something_else_are_different_architectures(names: tuple[str, str]) -> None:
     one, other = (FleetMember(built(name, 0), split(), SETTINGS) for name in names)
     assert "another architecture" in stack_obstacle([one, other])
-    assert stackable_groups([one, other]) == ([[0], [1]], [])
+    by_themselves = ([[0], [1]], []) if one.device.type == "cpu" else ([], [0, 1])
+    assert stackable_groups([one, other]) == by_themselves
 
 
 @pytest.mark.parametrize(
@@ -390,7 +392,8 @@ def test_hooks_of_a_network_are_called() -> None:
     several[0].model.get_submodule("stage1.0").register_forward_hook(lambda *_: calls.append(1))
     assert "has hooks" in stack_obstacle(several[:1])
     train_fleet([dataclasses.replace(member, test=None) for member in several])
-    assert len(calls) == 10
+    # Of captured steps the first three call it, and the capture.
+    assert len(calls) == (10 if several[0].device.type == "cpu" else 4)
 
 
 def test_a_network_alone_is_no_stack() -> None:

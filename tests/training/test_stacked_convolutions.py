@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+import skipscope.training.fleet as fleet_module
 from skipscope.data.dataset import Images
+from skipscope.errors import InputError
 from skipscope.models import names
 from skipscope.training import FleetMember, History, Settings, train, train_fleet
 from skipscope.training.fleet_member import stack_obstacle
@@ -188,3 +190,37 @@ def test_a_fleet_on_a_gpu_gives_the_same_bits_again() -> None:
     for one, other in zip(first, again, strict=True):
         for name, value in one.model.state_dict().items():
             torch.testing.assert_close(value, other.model.state_dict()[name], rtol=0, atol=0)
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="stacks are compiled on a GPU")
+@pytest.mark.parametrize("name", ["resnet8-digits-n8", "preresnet11-digits-n8-s3", "type2-digits-w8-b2-preactivation"])
+def test_a_compiled_fleet_is_the_same_to_rounding_and_again_to_the_bit(name: str) -> None:
+    as_written, compiled, again = (fleet(name, epochs=2) for _ in range(3))
+    expected = train_fleet(as_written, compiled=False)
+    found = train_fleet(compiled, compiled=True)
+    train_fleet(again, compiled=True)
+    for first, second, third in zip(as_written, compiled, again, strict=True):
+        for key, value in first.model.state_dict().items():
+            torch.testing.assert_close(second.model.state_dict()[key], value, rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(third.model.state_dict()[key], second.model.state_dict()[key], rtol=0, atol=0)
+    assert [history.test_accuracy for history in found] == [history.test_accuracy for history in expected]
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="stacks are compiled on a GPU")
+def test_long_trainings_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that does not work, they run as written and say so; who asks for it gets an error."""
+    compiled: list[int] = []
+    monkeypatch.setattr(StackedConvolutions, "compile", lambda stack: compiled.append(len(stack)))
+    train_fleet(fleet("resnet8-digits-n4", 2, epochs=1))
+    assert compiled == []
+    monkeypatch.setattr(fleet_module, "COMPILED_FROM", 8)  # 4 steps an epoch
+    train_fleet(fleet("resnet8-digits-n4", 2, epochs=1))
+    assert compiled == []
+    train_fleet(fleet("resnet8-digits-n4", 2, epochs=2))
+    assert compiled == [2]
+    monkeypatch.setattr(fleet_module, "compile_obstacle", lambda: "no compiler")
+    with pytest.warns(RuntimeWarning, match="not compiled, and slower: no compiler"):
+        train_fleet(fleet("resnet8-digits-n4", 2, epochs=2))
+    with pytest.raises(InputError, match=r"torch.compile does not work here .no compiler.; leave out compiled=True"):
+        train_fleet(fleet("resnet8-digits-n4", 2, epochs=1), compiled=True)
+    assert compiled == [2]
