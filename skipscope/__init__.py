@@ -42,7 +42,7 @@ __all__ = defer(
         "linear": "Dense Hessian Jacobian Operator Verification verify",
         "measure": (
             "DepthFit alignment alignment_summary collapse conditioning curvature depth_fit law leading "
-            "profile spectra stability trajectories verification"
+            "profile spectra stability streams trajectories verification"
         ),
         "models": "build",
         "spectrum": (

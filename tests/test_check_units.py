@@ -202,7 +202,7 @@ class Locked(nn.Module):
 
 
 class Deciding(nn.Module):
-    """Cannot be exported: its way depends on values."""
+    """Cannot be exported or recorded: it computes with a number that depends on values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class Deciding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.inner(x)
-        return h if h.sum().item() > 0 else 2 * h
+        return h * h.square().mean().item()
 
 
 @torch.library.custom_op("skipscope_tests::backward_only", mutates_args=())

@@ -121,6 +121,8 @@ def _check_apart(pulled: Tensor, half: Tensor, axis: int, name: str) -> None:
     reached = pulled.movedim(axis, 0).flatten(1).ne(0).any(1)  # B
     if (reached & half.eq(0).to(reached.device)).any():
         raise InputError(
-            f"{name} couples the samples of a batch (batch norm without running statistics?), so it has no Jacobian "
-            "per sample; give it running statistics, or measure one sample at a time"
+            f"{name} couples the samples of a batch, so it has no Jacobian per sample. If axis {axis} of the state is "
+            "not the batch (sequences as (steps, batch, features), the nodes of a graph), name the axis that is: "
+            "ss.trace(model, x, batch_axis=1); a batch norm without running statistics needs them; else measure one "
+            "sample at a time"
         )

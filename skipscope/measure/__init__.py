@@ -9,6 +9,7 @@ from skipscope.measure.law import law
 from skipscope.measure.profile import profile
 from skipscope.measure.spectra import leading, spectra
 from skipscope.measure.stability import stability
+from skipscope.measure.streams import streams
 from skipscope.measure.trajectories import trajectories
 from skipscope.measure.verification import verification
 from skipscope.renamed import keep_old_names
@@ -26,6 +27,7 @@ __all__ = [
     "profile",
     "spectra",
     "stability",
+    "streams",
     "trajectories",
     "verification",
 ]

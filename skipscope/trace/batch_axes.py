@@ -7,6 +7,7 @@ samples of a batch change places, those of a state change places in the same way
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor, fx
@@ -39,9 +40,14 @@ def axis_by_doubling(value: Tensor, doubled: Tensor, batch: int) -> int | None:
 
 
 def axes_of_nodes(program: Program, inputs: Inputs) -> dict[fx.Node, int | None]:
-    """The batch axis of every tensor of a graph that holds for one batch size, found by running it twice."""
+    """The batch axis of every tensor of a graph that holds for one batch size, found by running it twice.
+
+    Where the second run meets a size that the values of the first decided (how many tokens an expert gets), the only
+    axis of the batch's size is taken.
+    """
     turned = inputs.rolled()
-    before, after = (program.bind(some.args, some.kwargs) for some in (inputs, turned))
+    # Not by the program's own `bind`: one that was recorded asks the model first, and here that is not known yet.
+    before, after = (Program.bind(program, some.args, some.kwargs) for some in (inputs, turned))
     found = {node: _axis(before, after, node, inputs) for node in program.inputs}
     last = {argument: node for node in program.nodes for argument in node.all_input_nodes}
     ends: dict[fx.Node, list[fx.Node]] = {}
@@ -49,8 +55,10 @@ def axes_of_nodes(program: Program, inputs: Inputs) -> dict[fx.Node, int | None]
         ends.setdefault(node, []).append(argument)
     with torch.no_grad(), measuring():
         for node in program.nodes:
-            for values in (before, after):
-                program.run([node], values, inputs.batch)
+            program.run([node], before, inputs.batch)
+            if all(argument in after for argument in node.all_input_nodes if argument in before):
+                with suppress(RuntimeError, IndexError):
+                    program.run([node], after, inputs.batch)
             found[node] = _axis(before, after, node, inputs)
             for dead in ends.get(node, ()):
                 before.pop(dead, None), after.pop(dead, None)
@@ -59,8 +67,11 @@ def axes_of_nodes(program: Program, inputs: Inputs) -> dict[fx.Node, int | None]
 
 def _axis(before: Values, after: Values, node: fx.Node, inputs: Inputs) -> int | None:
     value, rolled = before.get(node), after.get(node)
-    if not isinstance(value, Tensor) or not isinstance(rolled, Tensor):
+    if not isinstance(value, Tensor):
         return None
+    if not isinstance(rolled, Tensor):
+        axes = [axis for axis, size in enumerate(value.shape) if size == inputs.batch]
+        return axes[0] if len(axes) == 1 else None
     return axis_by_rolling(value, rolled, inputs.batch, inputs.axis)
 
 
@@ -108,7 +119,7 @@ class ModuleAxes:
                 return axis
         raise TraceError(
             f"the states of {path}, of shape {tuple(value.shape)}, have no axis of the batch's size {batch} whose "
-            "entries move with the samples; name other modules"
+            f"entries move with the samples: {self.inputs.about_the_axis()}; or name other modules"
         )
 
     def _other(self, inputs: Inputs) -> Recording | None:

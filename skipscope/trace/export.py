@@ -22,16 +22,21 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, TraceError
+from skipscope.trace.agreement import call_untouched
 from skipscope.trace.batch_axes import axes_of_nodes
 from skipscope.trace.functional import functional
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
+from skipscope.trace.recorded_program import RecordedProgram, check_it_follows, recorded
+from skipscope.trace.repeated_blocks import export_blocks_once
 from skipscope.trace.tidy import tidy
 from skipscope.trace.undisturbed import undisturbed
 
 HALF = (torch.float16, torch.bfloat16)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 LARGEST_BATCH = 65535  # cuDNN's limit, which it puts into the graph as a guard
 
 
@@ -50,14 +55,45 @@ def in_full_precision(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inpu
 def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     """Export `model` at `inputs`; returns the program and notes for the reader of its results."""
     inputs.check_device(model)
+    try:
+        return _by_export(model, inputs)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as failure:  # the export raises many types; every one of them means that it did not work
+        return record(model, inputs, _reason(failure))
+
+
+def _by_export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     with undisturbed(model), _quiet():
         exported, example, note = _exported(model, inputs)
         exported = functional(exported)
     program = _program(model, exported, example.batch, inputs.axis)
     tidy(program)
+    _check_sizes(program)
     if program.batch_symbol is None:
         program.fixed_axes = axes_of_nodes(program, example)
     return program, [*([note] if note else []), *_casts(program)]
+
+
+def record(model: nn.Module, inputs: Inputs, why: str) -> tuple[RecordedProgram, list[str]]:
+    """The second way: the graph of one pass. why: the first one did not work."""
+    try:
+        with _quiet():
+            program = recorded(model, inputs)
+            tidy(program)
+            program.fixed_axes = axes_of_nodes(program, inputs)
+            check_it_follows(program, inputs)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as second:  # whatever torch says to an operation that cannot be recorded
+        raise _explained(model, inputs, why, second) from second
+    program.why = why
+    program.agrees_at(inputs)
+    note = (
+        f"torch.export cannot take the model ({why}), so its graph was recorded from one pass: it holds "
+        f"only for batches of {inputs.batch} and for the branches that the values of this batch took"
+    )
+    return program, [note, *_casts(program)]
 
 
 def _casts(program: Program) -> list[str]:
@@ -96,7 +132,7 @@ def _exported(model: nn.Module, inputs: Inputs) -> tuple[ExportedProgram, Inputs
     try:
         exported = _with_batch(model, inputs, [])
     except Exception as error:
-        raise _explained(model, inputs, failure or error) from (failure or error)
+        raise (failure or error) from error
     return exported, inputs, f"the model's graph holds only for batches of {inputs.batch}: {_first_line(failure)}"
 
 
@@ -105,8 +141,11 @@ def _with_batch(model: nn.Module, example: Inputs, carriers: Sequence[Tensor]) -
     shapes = ShapesCollection()
     for tensor in carriers:
         shapes[tensor] = {example.axis: batch}
-    return torch.export.export(
-        model, example.args, example.kwargs, dynamic_shapes=shapes if carriers else None, strict=False
+    return export_blocks_once(
+        model,
+        lambda: torch.export.export(
+            model, example.args, example.kwargs, dynamic_shapes=shapes if carriers else None, strict=False
+        ),
     )
 
 
@@ -155,6 +194,17 @@ def _program(model: nn.Module, exported: ExportedProgram, batch: int, axis: int)
     )
 
 
+def _check_sizes(program: Program) -> None:
+    """A size that depends on values (how many tokens go to an expert) cannot be told from the batch size."""
+    for node in program.graph.nodes:
+        for leaf in pytree.tree_leaves(node.meta.get("val")):
+            sizes = [*leaf.shape] if isinstance(leaf, Tensor) else [leaf]
+            symbols = {symbol for size in sizes if isinstance(size, SYMBOLIC) for symbol in size.node.expr.free_symbols}
+            if symbols - {program.batch_symbol}:
+                what = "the size of its result" if isinstance(leaf, Tensor) else "a number taken out of a tensor"
+                raise TraceError(f"operation {node.target}: {what} depends on values")
+
+
 def _batch_symbol(inputs: Sequence[fx.Node], axis: int) -> Any:
     for node in inputs:
         value = node.meta.get("val")
@@ -194,19 +244,23 @@ def does_not_run(model: nn.Module, inputs: Inputs, error: Exception) -> InputErr
     )
 
 
-def _explained(model: nn.Module, inputs: Inputs, error: Exception) -> Exception:
-    """What stopped the export: the operation and the line of the user's code, and what to do instead."""
+def _explained(model: nn.Module, inputs: Inputs, why: str, second: Exception) -> Exception:
+    """What stopped the export, and the recording: the operation and the line of the user's code, and what to do."""
     try:
         call_untouched(model, inputs)
     except Exception as own:  # whatever the user's forward raises: the batch is to blame, not the export
         return does_not_run(model, inputs, own)
-    where = _user_line(error)
-    operation = re.search(r"aten\.[\w.]+", str(error))
-    what = f"operation {operation.group(0)}: " if operation else ""
     return TraceError(
-        f"{type(model).__name__} cannot be exported: {what}{_first_line(error)}{where}. "
+        f"{type(model).__name__} cannot be exported: {why}; nor can one pass of it be recorded: {_reason(second)}. "
         "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...])"
     )
+
+
+def _reason(error: Exception) -> str:
+    """What stopped an export or a recording: the operation, and the line of the user's code."""
+    operation = re.search(r"aten\.[\w.]+", str(error))
+    what = f"operation {operation.group(0)}: " if operation and "operation" not in _first_line(error) else ""
+    return f"{what}{_first_line(error)}{_user_line(error)}"
 
 
 def _passed_whole(model: nn.Module, inputs: Inputs) -> str:
@@ -231,20 +285,11 @@ def _other_types(model: nn.Module, inputs: Inputs) -> str:
     )
 
 
-def call_untouched(model: nn.Module, inputs: Inputs, seed: int | None = None) -> Any:
-    """The model's own output in evaluation mode; nothing that it updates is kept. seed: of random numbers, if any."""
-    with undisturbed(model):
-        if seed is not None:
-            torch.manual_seed(seed)
-        own = inputs.map(Tensor.clone)  # a model may write into its input
-        return model(*own.args, **own.kwargs)
-
-
 def _user_line(error: Exception) -> str:
     """The innermost line of the error's own traceback that is not torch's."""
     home = str(Path(torch.__file__).parent)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((home, "<"))]
-    frames = [f for f in frames if f.filename != __file__]
+    frames = [f for f in frames if not f.filename.startswith(str(Path(__file__).parent))]
     if not frames:
         return ""
     frame = frames[-1]

@@ -20,7 +20,7 @@ from skipscope.trace import operations
 from skipscope.trace.program import Program
 
 if TYPE_CHECKING:
-    from skipscope.trace.rule import Region
+    from skipscope.trace.region import Region
 
 LOOKUPS = frozenset("embedding embedding_bag index index_select gather".split())
 Dominator = fx.Node | None  # None stands for a root over all sources
@@ -113,6 +113,9 @@ class Flow:
                 descendants |= self.descendants[user]
             self.descendants[node] = descendants
         self.dominator = _dominators(self.predecessors, None)
+        leaves = [leaf for leaf in self.program.outputs if isinstance(leaf, fx.Node) and leaf in self.ancestors]
+        # The main output: the one that most of the model's paths lead to.
+        self.sink = max(leaves, key=lambda leaf: self.ancestors[leaf].bit_count(), default=None)
 
     # -- questions
 

@@ -24,19 +24,30 @@ Rewritten = tuple[Any, tuple[Any, ...], Mapping[str, Any]]  # the target, the ar
 
 def functional(exported: ExportedProgram) -> ExportedProgram:
     """The same program without mutation; `exported` itself may be changed."""
-    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
-    if any(_rewritten(node) is None for node in nodes) or _sees_a_write(nodes):
+    if not is_rewritable(exported):
         return exported.run_decompositions({})
-    for node in nodes:
+    for node in [node for node in exported.graph.nodes if node.op == "call_function"]:
         rewritten = _rewritten(node)
         assert rewritten is not None
         if _writes(node):
             written: Any = node.args[0]
             written.replace_all_uses_with(node, delete_user_cb=lambda user, node=node: node < user)
         node.target, node.args, node.kwargs = rewritten
-        if node.target is aten._native_batch_norm_legit_no_training.default:
+        if node.target in _OF_BATCH_NORMS:
             _take_first_result(exported.graph, node)
     return exported
+
+
+def is_rewritable(exported: ExportedProgram) -> bool:
+    """Can the program be made functional without tracing it a second time?"""
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
+    return all(_rewritten(node) is not None for node in nodes) and not _sees_a_write(nodes)
+
+
+def writes_elsewhere(nodes: list[fx.Node]) -> bool:
+    """Does a part of a program write to a tensor that it did not make itself, or to a view of one?"""
+    inside = set(nodes)
+    return any(_writes(node) and node.args[0] not in inside for node in nodes) or _sees_a_write(nodes)
 
 
 def _rewritten(node: fx.Node) -> Rewritten | None:
@@ -51,10 +62,10 @@ def _rewritten(node: fx.Node) -> Rewritten | None:
 
 def _is_kept(operation: Any) -> bool:
     """Does `run_decompositions({})` leave the operation as it is? Composite ones only if they never alias."""
-    if not isinstance(operation, OpOverload) or operation.namespace != "aten" or operation._schema.is_mutable:
+    if not isinstance(operation, OpOverload) or operation._schema.is_mutable:
         return False
     if not operation.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-        return True
+        return operation.namespace == "aten" or _is_new_by_schema(operation)  # others: a user's own, one operation
     aliases = any(argument.alias_info is not None for argument in operation._schema.arguments)
     return not aliases and torch.Tag.maybe_aliasing_or_mutating not in operation.tags
 
@@ -63,7 +74,8 @@ def _is_kept(operation: Any) -> bool:
 
 
 def _writes(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+    is_mutable = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+    return is_mutable and _REWRITES.get(node.target) is not _dropout  # in evaluation mode it writes nothing
 
 
 def _without_writing(node: fx.Node) -> OpOverload | None:
@@ -103,9 +115,13 @@ def _is_new(node: fx.Node) -> bool:
     """Is the tensor made by the node, and neither a view nor an input?"""
     if node.target is aten.batch_norm.default:
         return True
-    if not isinstance(node.target, OpOverload) or torch.Tag.maybe_aliasing_or_mutating in node.target.tags:
+    return isinstance(node.target, OpOverload) and _is_new_by_schema(node.target)
+
+
+def _is_new_by_schema(operation: OpOverload) -> bool:
+    if torch.Tag.maybe_aliasing_or_mutating in operation.tags:
         return False
-    return all(result.alias_info is None for result in node.target._schema.returns)
+    return all(result.alias_info is None for result in operation._schema.returns)
 
 
 def _may_alias(user: fx.Node) -> bool:
@@ -121,13 +137,22 @@ def _as_it_is(node: fx.Node) -> Rewritten:
 
 
 def _dropout(node: fx.Node) -> Rewritten | None:
-    return _as_it_is(node) if node.args[2] is False else None
+    """In evaluation mode; in place, it hands on the very tensor that it was given, as it does otherwise."""
+    if node.args[2] is not False:
+        return None
+    target: Any = node.target
+    name = target._schema.name.removeprefix("aten::").removesuffix("_")
+    return getattr(aten, name).default, node.args, node.kwargs
 
 
 def _batch_norm(node: fx.Node) -> Rewritten | None:
-    """With given statistics; on a GPU it depends on cuDNN what a batch norm becomes."""
+    """With given statistics, or with those of its input; on a GPU it depends on cuDNN what a batch norm becomes."""
     x, weight, bias, mean, variance, training, momentum, eps, _ = node.args
-    if mean is None or variance is None or training is not False or node.meta["val"].device.type != "cpu":
+    if node.meta["val"].device.type != "cpu":
+        return None
+    if mean is None and variance is None and training is True:
+        return aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps), {}
+    if mean is None or variance is None or training is not False:
         return None
     arguments = (x, weight, bias, mean, variance, momentum, eps)
     return aten._native_batch_norm_legit_no_training.default, arguments, {}
@@ -138,14 +163,32 @@ def _take_first_result(graph: fx.Graph, node: fx.Node) -> None:
     with graph.inserting_after(node):
         result = graph.call_function(operator.getitem, (node, 0))
     result.meta = dict(node.meta)
-    node.meta["val"] = (value, value.new_empty(0), value.new_empty(0))
+    size = value.shape[1] if node.target is aten._native_batch_norm_legit.no_stats else 0
+    node.meta["val"] = (value, value.new_empty(size), value.new_empty(size))
     node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
 
 
 def _reshape(node: fx.Node) -> Rewritten | None:
     """At most one size may depend on the batch."""
     shape = [size if isinstance(size, int) else -1 for size in node.meta["val"].shape]
-    return (aten.reshape.default, (node.args[0], shape), {}) if shape.count(-1) <= 1 else None
+    return (aten.reshape.default, (node.args[0], shape), {}) if shape.count(-1) <= 1 and 0 not in shape else None
+
+
+def _expand(node: fx.Node) -> Rewritten | None:
+    """To sizes that do not depend on the batch, where they are not those that the tensor has."""
+    source: Any = node.args[0]
+    before, after = source.meta["val"].shape, node.meta["val"].shape
+    missing = len(after) - len(before)
+    # Compared as text: comparing sizes adds guards.
+    kept = [axis >= missing and str(size) == str(before[axis - missing]) for axis, size in enumerate(after)]
+    if not all(stays or isinstance(size, int) for stays, size in zip(kept, after, strict=True)):
+        return None
+    sizes = [size if isinstance(size, int) else -1 for size in after]
+    return aten.expand.default, (source, sizes), {}
+
+
+def _reversed_axes(node: fx.Node) -> Rewritten:
+    return aten.permute.default, (node.args[0], list(reversed(range(node.meta["val"].dim())))), {}
 
 
 def _chunk(node: fx.Node) -> Rewritten | None:
@@ -166,17 +209,26 @@ def _cast(node: fx.Node) -> Rewritten | None:
     return aten._to_copy.default, (source,), {"dtype": after.dtype}
 
 
+_OF_BATCH_NORMS = (aten._native_batch_norm_legit_no_training.default, aten._native_batch_norm_legit.no_stats)
 _REWRITES: Mapping[Any, Callable[[fx.Node], Rewritten | None]] = {
     aten.alpha_dropout.default: _dropout,
+    aten.alpha_dropout_.default: _dropout,
     aten.batch_norm.default: _batch_norm,
     aten.chunk.default: _chunk,
     aten.contiguous.default: _as_it_is,
     aten.dropout.default: _dropout,
+    aten.dropout_.default: _dropout,
+    aten.expand_as.default: _expand,
     aten.feature_dropout.default: _dropout,
+    aten.feature_dropout_.default: _dropout,
     aten.flatten.using_ints: _reshape,
+    aten.numpy_T.default: _reversed_axes,
     aten.reshape.default: _as_it_is,
+    aten.reshape_as.default: _reshape,
     aten.to.device: _cast,
     aten.to.dtype: _cast,
     aten.to.dtype_layout: _cast,
+    aten.type_as.default: _cast,
     aten.unflatten.int: _reshape,
+    aten.view_as.default: _reshape,
 }

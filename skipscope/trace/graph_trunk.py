@@ -13,6 +13,7 @@ from skipscope.errors import TraceError
 from skipscope.numerics import measuring
 from skipscope.trace import operations
 from skipscope.trace.graph_point import GraphPoint
+from skipscope.trace.leaks import side_outputs
 from skipscope.trace.piece import Piece
 from skipscope.trace.program import Program
 from skipscope.trace.structure import Part, Structure
@@ -125,9 +126,41 @@ class GraphUnit(GraphSpan, Unit):
     def context(self) -> list[str]:
         return [self.trunk.structure.origin(node) for node in self.piece.context]
 
+    @cached_property
+    def side_outputs(self) -> list[str]:
+        structure = self.trunk.structure
+        return list(dict.fromkeys(map(structure.origin, side_outputs(structure.flow, self.part.region))))
+
+    def mix(self, x: Any) -> Tensor:
+        multipliers = self.part.region.multipliers
+        if multipliers is None:
+            raise TraceError(f"the skip of {self.name} does more than multiply its entry: {self.skip}")
+        point = x if isinstance(x, GraphPoint) else self.trunk.at(x)
+        values = [self._multiplier(factor, point) for factor in multipliers]
+        product = torch.tensor(self.part.region.factor, dtype=point.entry(self).dtype, device=point.entry(self).device)
+        for value in values:
+            product = product * value
+        return product
+
+    def _multiplier(self, factor: Any, point: GraphPoint) -> Any:
+        if not isinstance(factor, fx.Node):
+            return factor
+        # Behind the reshapes that a product of matrices needs are the axes that the model knows.
+        while operations.name(factor) in ("reshape", "expand", "flatten") and _same_matrices(factor.args[0], factor):
+            factor = factor.args[0]
+        name = self.trunk.program.weights.get(factor)
+        return point.value(factor) if name is None else self.trunk.program.lookup(name).detach()
+
     @property
     def parent(self) -> Unit | None:
         return None if self.part.parent is None else self.trunk.units[self.part.parent]
+
+
+def _same_matrices(a: Any, b: fx.Node) -> bool:
+    """Have two tensors the same last two axes?"""
+    if not isinstance(a, fx.Node) or not isinstance(a.meta.get("val"), Tensor):
+        return False
+    return [str(size) for size in a.meta["val"].shape[-2:]] == [str(size) for size in b.meta["val"].shape[-2:]]
 
 
 class GraphSegment(GraphSpan, Segment):

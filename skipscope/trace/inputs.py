@@ -26,6 +26,8 @@ class Inputs:
     @classmethod
     def of(cls, model: nn.Module, x: Any, axis: int = 0) -> Inputs:
         """Bind `x` to the model's forward: a tensor, a tuple of positional or a mapping of keyword arguments."""
+        if not isinstance(axis, int) or axis < 0:
+            raise InputError(f"batch_axis={axis!r}: expected the number of an axis, counted from 0")
         args, kwargs = _bind(model, x)
         carriers = [t for t in tensors_of((args, kwargs)) if t.dim() > axis]
         if not carriers:
@@ -45,6 +47,20 @@ class Inputs:
 
     def carries(self, tensor: Tensor) -> bool:
         return tensor.dim() > self.axis and tensor.shape[self.axis] == self.batch
+
+    def about_the_axis(self) -> str:
+        """What to do where the axis that was taken for the batch is none."""
+        first = next(tensor for tensor in self.tensors() if tensor.dim() > self.axis)
+        if first.dim() == 1:
+            return (
+                f"the first input, of shape {tuple(first.shape)}, seems to be one sample and no batch; pass a batch, "
+                "for one sample x[None]"
+            )
+        return (
+            f"axis {self.axis} of the first input, of shape {tuple(first.shape)}, seems not to be the batch; pass "
+            "batch_axis=, the axis that runs over samples (1 for sequences as (steps, batch, features)), and first the "
+            "input that has it. The nodes of one graph are no batch"
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
         args, kwargs = pytree.tree_map_only(Tensor, change, (self.args, self.kwargs))
@@ -106,9 +122,10 @@ def _weights(model: nn.Module) -> Iterable[Tensor]:
 def _bind(model: nn.Module, x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(x, Inputs):
         return x.args, x.kwargs
+    signature = signature_of(model)
     if isinstance(x, Tensor):
+        _check_positional(model, signature)
         return (x,), {}
-    signature = inspect.signature(model.forward)
     if isinstance(x, Mapping):
         named = {str(key): value for key, value in x.items()}
         if _binds(signature, (), named):
@@ -125,11 +142,31 @@ def _bind(model: nn.Module, x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return tuple(x), {}
         if _binds(signature, (x,), {}):
             return (x,), {}
+        _check_positional(model, signature)
         raise InputError(
             f"{type(model).__name__}.forward takes {signature}, got {len(x)} positional inputs; "
             "pass a tuple of its positional inputs or a dict of its keyword inputs"
         )
     raise InputError(f"expected a tensor, a tuple or a dict as the batch, got {_describe(x)}")
+
+
+def signature_of(model: nn.Module) -> inspect.Signature:
+    try:
+        return inspect.signature(model.forward)
+    except ValueError:  # a forward that is not written in Python
+        return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _check_positional(model: nn.Module, signature: inspect.Signature) -> None:
+    """A forward without positional arguments takes a dict."""
+    parameters = signature.parameters.values()
+    if any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters):
+        return
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    raise InputError(
+        f"{type(model).__name__}.forward takes keyword inputs only ({', '.join(named)}), got a positional one; pass a "
+        f"dict such as {{{(named or ['name'])[0]!r}: batch}}"
+    )
 
 
 def _binds(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

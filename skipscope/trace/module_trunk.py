@@ -1,16 +1,18 @@
 """A trunk on modules that the user named, for a model that cannot be exported.
 
-The model itself runs, with hooks on the named modules. A named module is exported alone where that works, and then has
-branch, skip and tail like any other unit. Where there is no unit inside it, the code around it is looked at: a sum of
-its output with the state before it makes a unit around it (`outer_sum`). Where there is none, the module is called as
-it is, its skip is taken to be the identity (the notes say so), and its branch is what it adds. The rest of the code
-between the named modules is not taken apart: a span runs the model from the start, puts the state in where it begins
-and stops where it ends; in float64 on converted weights.
+The model itself runs, with hooks on the named modules. A named module is exported (or recorded) alone where that works.
+Where it is one unit, from its input to its output, it has branch, skip and tail like any other. Where it is not, the
+code around it is looked at: a sum of its output with the state before it makes a unit around it (`outer_sum`). Where
+there is none, the units that it holds are the trunk's (a block of a transformer: attention and feed-forward). Where it
+holds none either, the module is called as it is, its skip is taken to be the identity (the notes say so), and its
+branch is what it adds. The rest of the code between the named modules is not taken apart: a span runs the model from
+the start, puts the state in where it begins and stops where it ends; in float64 on converted weights.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from typing import Any, Self
@@ -23,11 +25,21 @@ from skipscope.trace.batch_axes import ModuleAxes
 from skipscope.trace.follower import Follower, Meeting
 from skipscope.trace.freshness import while_fresh
 from skipscope.trace.inputs import Inputs
-from skipscope.trace.inside import NO_SUM, Exports
-from skipscope.trace.module_unit import Around, Form, Inside, ModulePoint, ModuleSegment, ModuleSpan, ModuleUnit, Whole
+from skipscope.trace.inside import NO_SUM, Exports, Inner
+from skipscope.trace.module_unit import (
+    Around,
+    Form,
+    Inside,
+    ModulePoint,
+    ModuleSegment,
+    ModuleSpan,
+    ModuleUnit,
+    Whole,
+    Within,
+)
 from skipscope.trace.outer_sum import OuterPiece, OuterSum, outer_sum, with_tails
 from skipscope.trace.program import Program
-from skipscope.trace.recording import HookedModel, Recording, state_of, with_state
+from skipscope.trace.recording import HookedModel, NamedCall, Recording, state_of, with_state
 from skipscope.trace.trunk import Point, Stage, Trunk
 from skipscope.trace.undisturbed import undisturbed
 
@@ -54,12 +66,17 @@ class ModuleTrunk(Trunk):
         axes = ModuleAxes(partial(self._hooked.recorded, functions=True), inputs, recording)
         forms, sums = self._forms(inputs, recording, axes)
         order = sorted(range(len(forms)), key=lambda i: _end(recording, i, sums[i]))
-        self.units = [ModuleUnit(self, k, i, recording.named[i], forms[i]) for k, i in enumerate(order)]
+        self._held = self._units_of(recording, [(i, forms[i]) for i in order])
+        self.units = [unit for units in self._held for unit in units]
         for unit in self.units:
             unit.without_skip = isinstance(unit.form, Whole) and self._why[unit.order] == NO_SUM
-        self.point = ModulePoint(self, inputs, recording, [sums[i] for i in order], self.precision.seen())
+        self.point = self._point(inputs, recording, [sums[unit.order] for unit in self.units])
         for unit in self.units:
-            unit.settle(self.point.entry(unit), self.point.exit(unit), axes.of_unit(unit.order, sums[unit.order]))
+            if isinstance(unit.form, Within):
+                unit.settle(*unit.form.shapes(), *unit.form.axes())
+            else:
+                ends = (tuple(self.point.entry(unit).shape), tuple(self.point.exit(unit).shape))
+                unit.settle(*ends, *axes.of_unit(unit.order, sums[unit.order]))
         self.stages = self._by_shape()
         self.segments = [ModuleSegment(self, unit.name, unit, unit) for unit in self.units]
         self._say()
@@ -68,36 +85,71 @@ class ModuleTrunk(Trunk):
 
     def _forms(
         self, inputs: Inputs, recording: Recording, axes: ModuleAxes
-    ) -> tuple[list[Form], list[OuterSum | None]]:
-        """Of every call of a named module: the form of its unit, and the sum around it."""
+    ) -> tuple[list[list[Form]], list[OuterSum | None]]:
+        """Of every call of a named module: the forms of its units, and the sum around it."""
         exports, sums = Exports(), []
-        forms: list[Form] = []
+        forms: list[list[Form]] = []
         self._why: list[str] = []
+        self._fixed: list[tuple[str, str]] = []  # modules whose graphs hold for some batches only, and the note of it
         for order, call in enumerate(recording.named):
             axis = axes.of_module(order)
             module = self.model.get_submodule(call.path)
-            inside = exports.unit_inside(module, Inputs(call.args, call.kwargs, axis, inputs.batch))
-            around = outer_sum(recording, call) if isinstance(inside, str) else None
-            if isinstance(around, str):
-                raise TraceError(
-                    f"{call.path} is no residual unit by itself ({inside}), and {around}. Name the module that holds "
-                    "this sum, or leave it out"
-                )
-            sums.append(around)
-            forms.append(Inside(inside) if not isinstance(inside, str) else Around() if around else Whole())
-            self._why.append(inside if isinstance(inside, str) else "")
-            if isinstance(forms[-1], Whole) and call.entry.shape != call.exit.shape:
-                if inside != NO_SUM:
-                    raise TraceError(
-                        f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
-                        f"{tuple(call.exit.shape)} and cannot be exported, so its skip and its branch cannot be "
-                        "distinguished; leave it out of the named units"
-                    )
-                raise TraceError(
-                    f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
-                    f"{tuple(call.exit.shape)}, and {NO_SUM}, so there is no skip; leave it out of the named units"
-                )
+            inside = exports.inside(module, Inputs(call.args, call.kwargs, axis, inputs.batch))
+            is_unit = isinstance(inside, Inner) and inside.whole
+            around = None if is_unit else outer_sum(recording, call)
+            if isinstance(inside, Inner) and not isinstance(around, OuterSum):
+                around = None
+                forms.append([(Inside if is_unit else Within)(unit, inside) for unit in inside.units])
+                self._why.append("")
+                if inside.note:
+                    self._fixed.append((call.path, inside.note))
+            else:
+                why = NO_SUM if isinstance(inside, Inner) else inside
+                forms.append([self._form_of(call, why, around)])
+                self._why.append(why)
+            sums.append(around if isinstance(around, OuterSum) else None)
         return forms, with_tails(recording, sums)
+
+    @staticmethod
+    def _form_of(call: NamedCall, why: str, around: OuterSum | str | None) -> Form:
+        """The form of a module without units inside. why: there are none."""
+        if isinstance(around, str):
+            raise TraceError(
+                f"{call.path} is no residual unit by itself ({why}), and {around}. Name the module that holds "
+                "this sum, or leave it out"
+            )
+        if around is not None:
+            return Around()
+        if call.entry.shape == call.exit.shape:
+            return Whole()
+        if why != NO_SUM:
+            raise TraceError(
+                f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
+                f"{tuple(call.exit.shape)} and cannot be exported, so its skip and its branch cannot be "
+                "distinguished; leave it out of the named units"
+            )
+        raise TraceError(
+            f"{call.path} changes the shape of its state from {tuple(call.entry.shape)} to "
+            f"{tuple(call.exit.shape)}, and {NO_SUM}, so there is no skip; leave it out of the named units"
+        )
+
+    def _units_of(self, recording: Recording, forms: Sequence[tuple[int, Sequence[Form]]]) -> list[list[ModuleUnit]]:
+        """The units of every call of a named module, in the order of the trunk."""
+        names: Counter[str] = Counter()
+        held: list[list[ModuleUnit]] = []
+        index = 0
+        for order, some in forms:
+            call = recording.named[order]
+            held.append([])
+            for form in some:
+                name = call.path if call.time == 0 else f"{call.path}#{call.time + 1}"
+                if isinstance(form, Within):
+                    name = _inner_name(call.path, self.model.get_submodule(call.path), form)
+                    names[name] += 1
+                    name = name if names[name] == 1 else f"{name}#{names[name]}"
+                held[-1].append(ModuleUnit(self, index, name, order, call, form))
+                index += 1
+        return held
 
     def _say(self) -> None:
         whole = [unit for unit in self.units if isinstance(unit.form, Whole)]
@@ -112,10 +164,13 @@ class ModuleTrunk(Trunk):
                 f"{_some(around)}: its output is added to a state by the code around it, and the unit goes from that "
                 "state to the sum"
             )
+        for note in dict.fromkeys(note for _, note in self._fixed):
+            names = [path for path, some in self._fixed if some == note]
+            self._notes.append(f"{_some(names)}: {note}")
         self._notes.append("units were named by the user; the code between them is not taken apart")
 
     def programs(self) -> list[Program]:
-        return [unit.form.graph.trunk.program for unit in self.units if isinstance(unit.form, Inside)]
+        return [held[0].form.graph.trunk.program for held in self._held if isinstance(held[0].form, Inside)]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """The point is computed again: a recording holds the functions of one pass."""
@@ -142,12 +197,16 @@ class ModuleTrunk(Trunk):
             )
         sums = self._sums(recording) if has_sums else [None] * len(self.units)
         self.precision.forget()
-        self.point = ModulePoint(self, inputs, recording, sums, self.precision.seen())
-        for unit in self.units:
+        self.point = self._point(inputs, recording, sums)
+        return self.point
+
+    def _point(self, inputs: Inputs, recording: Recording, sums: Sequence[OuterSum | None]) -> ModulePoint:
+        inner = {}
+        for unit, *_ in [] if inputs.is_meta(self.model) else self._held:
             if isinstance(unit.form, Inside):
                 call = recording.named[unit.order]
-                unit.form.graph.trunk.at(Inputs(call.args, call.kwargs, unit.batch_axis, inputs.batch))
-        return self.point
+                inner[unit.order] = unit.form.inner.at(call, inputs.batch)
+        return ModulePoint(self, inputs, recording, sums, self.precision.seen(), inner)
 
     @property
     def last_point(self) -> ModulePoint:
@@ -214,22 +273,47 @@ class ModuleTrunk(Trunk):
         point = self.at(x)
         entries: dict[int, Tensor] = {}
 
-        def keep(unit: int, state: Tensor) -> None:
-            entries[unit] = state.clone()  # the module may change it in place
+        def keep(held: int, state: Tensor) -> None:
+            entries[held] = state.clone()  # the module may change it in place
 
-        return self._follow(point, keep, lambda unit, state: self.units[unit](entries.pop(unit)))
+        def replaced(held: int, _: Tensor) -> Tensor:
+            unit, state = self._held[held][0], entries.pop(held)
+            if not isinstance(unit.form, Within):
+                return unit(state)
+            args, kwargs = self._arguments(point, unit, state)
+            inner = unit.form.inner
+            return state_of(inner.trunk.replay(Inputs(args, kwargs, inner.axis, point.batch)), "returns")
+
+        return self._follow(point, keep, replaced)
+
+    def _arguments(self, point: ModulePoint, unit: ModuleUnit, state: Tensor) -> tuple[Any, Any]:
+        call = point.recording.named[unit.order]
+        args, kwargs = with_state((call.args, call.kwargs), state)
+        return args, kwargs
+
+    def _holder(self, unit: ModuleUnit) -> int:
+        return next(i for i, held in enumerate(self._held) if unit in held)
 
     def run_between(self, first: ModuleUnit, last: ModuleUnit, state: Tensor) -> Tensor:
         if first is last:
             return first(state)
         point = self._point_of(state, first)
+        begin, end = first.form, last.form
+        if isinstance(begin, Within) and isinstance(end, Within) and first.order == last.order:
+            return begin.inner.trunk.span(begin.graph.index, end.graph.index)(state)
+        here, there = self._holder(first), self._holder(last)
 
-        def enter(unit: int, _: Tensor) -> Tensor | None:
-            return state.clone() if unit == first.index else None
+        def enter(held: int, met: Tensor) -> Tensor | None:
+            if held == there and isinstance(end, Within):
+                raise _Stop(end.inner.until(end.graph)(met, end.inner.trunk.point))
+            return state.clone() if held == here and not isinstance(begin, Within) else None
 
-        def leave(unit: int, exit: Tensor) -> None:
-            if unit == last.index:
+        def leave(held: int, exit: Tensor) -> Tensor | None:
+            if held == there:
                 raise _Stop(exit)
+            if held == here and isinstance(begin, Within):
+                return begin.inner.after(begin.graph)(state, begin.inner.trunk.point)
+            return None
 
         try:
             self._follow(point, enter, leave, state.dtype)
@@ -238,15 +322,27 @@ class ModuleTrunk(Trunk):
         raise TraceError(f"{last.name} did not run")
 
     def gradients(self, point: ModulePoint, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+        begun: dict[int, Tensor] = {}
         states: dict[int, Tensor] = {}
         exits: dict[int, Tensor] = {}
 
-        def enter(unit: int, state: Tensor) -> Tensor:
-            states[unit] = state if state.requires_grad else state.detach().requires_grad_()
-            return states[unit].clone()  # the module may change it in place
+        def enter(held: int, state: Tensor) -> Tensor:
+            begun[held] = state if state.requires_grad else state.detach().requires_grad_()
+            return begun[held].clone()  # the module may change it in place
+
+        def leave(held: int, exit: Tensor) -> Tensor | None:
+            first, *_ = self._held[held]
+            if not isinstance(first.form, Within):
+                states[first.index], exits[first.index] = begun[held], exit
+                return None
+            values, exit = first.form.inner.states(*self._arguments(point, first, begun[held]))
+            for unit in self._held[held]:
+                assert isinstance(unit.form, Within)
+                states[unit.index], exits[unit.index] = values[unit.form.graph.entry], values[unit.form.graph.exit]
+            return exit
 
         with torch.enable_grad():
-            output = self._follow(point, enter, lambda unit, state: exits.update({unit: state}))
+            output = self._follow(point, enter, leave)
             ends = [*(states[unit.index] for unit in self.units), exits[self.units[-1].index]]
             try:
                 return list(torch.autograd.grad(scalar(output), ends, allow_unused=True))
@@ -288,7 +384,7 @@ class ModuleTrunk(Trunk):
         return point
 
     def _follow(self, point: ModulePoint, enter: Meeting, leave: Meeting, dtype: torch.dtype | None = None) -> Any:
-        ends = [unit.form.ends() for unit in self.units]
+        ends = [held[0].form.ends() for held in self._held]
         follower = Follower(point.recording, ends, enter, leave)
         dtype = dtype or self.precision.dtype
         inputs = point.inputs if dtype == self.precision.dtype else point.inputs.floating(dtype)
@@ -313,6 +409,15 @@ def _keys(recording: Recording) -> list[tuple[str, int]]:
 
 def _end(recording: Recording, order: int, outer: OuterSum | None) -> int:
     return recording.named[order].call if outer is None else outer.exit
+
+
+def _inner_name(path: str, module: nn.Module, form: Within) -> str:
+    """`block.attn`: the module's path and the name in its own trunk, if that is one of its modules or weights."""
+    if len(form.inner.units) == 1:
+        return path
+    name = form.graph.name.partition("#")[0]
+    known = {*dict(module.named_modules(remove_duplicate=False)), *dict(module.named_parameters())}
+    return f"{path}.{name}" if name in known else path
 
 
 def _some(names: Sequence[str]) -> str:

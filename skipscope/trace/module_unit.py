@@ -1,6 +1,7 @@
-"""A unit that the user named by its module, in one of three forms; what lies between such units, and their states.
+"""A unit that the user named by its module, in one of four forms; what lies between such units, and their states.
 
-inside   the module was exported alone, and the unit is in its graph
+inside   the module was exported alone, and the unit is in its graph, from the module's input to its output
+within   the unit is a part of that graph: the module holds several, or code before or after its one unit
 around   the module is the branch, or a part of it, and the code around it adds its output to the state before
 whole    neither: the module is called as it is; its skip is taken to be the identity, and its branch is what it adds
 """
@@ -8,7 +9,7 @@ whole    neither: the module is called as it is; its skip is taken to be the ide
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 
 from skipscope.trace.follower import Ends
 from skipscope.trace.freshness import WeightsSeen
+from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.graph_trunk import GraphUnit
 from skipscope.trace.inputs import Inputs, tensors_of
+from skipscope.trace.inside import Inner
 from skipscope.trace.outer_sum import OuterPiece, OuterSum
 from skipscope.trace.recording import NamedCall, Place, Recording
 from skipscope.trace.trunk import Path, Point, Segment, Unit, UnitRun
@@ -55,8 +58,9 @@ class Form(ABC):
 
 
 class Inside(Form):
-    def __init__(self, graph: GraphUnit) -> None:
-        self.graph, self.kind, self.branches = graph, graph.kind, graph.branches
+    def __init__(self, graph: GraphUnit, inner: Inner) -> None:
+        """graph: the unit in the graph of the module."""
+        self.graph, self.kind, self.branches, self.inner = graph, graph.kind, graph.branches, inner
 
     def value(self, what: str, state: Tensor) -> Tensor:
         found: Tensor = (self.graph if what == "unit" else getattr(self.graph, what))(state)
@@ -69,6 +73,28 @@ class Inside(Form):
     def exit_axis(self, what: str) -> int | None:
         found: int | None = getattr(self.graph, what).exit_axis
         return found
+
+
+class Within(Inside):
+    """One of the units that a named module holds."""
+
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the states that it begins and ends with, at the batch of the trace."""
+        program = self.inner.trunk.program
+        entry, exit_ = (program.shape(node, self.inner.batch) for node in (self.graph.entry, self.graph.exit))
+        return entry, exit_
+
+    def axes(self) -> tuple[int, int]:
+        axis = self.graph.exit_axis
+        return self.graph.batch_axis, self.graph.batch_axis if axis is None else axis
+
+    def context(self) -> list[str]:
+        modules = dict(self.unit.module.named_modules())
+        path = self.unit.path
+        return [f"{path}.{name}" if name in modules else f"{name} of {path}" for name in self.graph.context]
+
+    def parameter_names(self) -> list[str]:
+        return [f"{self.unit.path}.{name}" for name in self.graph.parameter_names]
 
 
 class Whole(Form):
@@ -144,17 +170,16 @@ class ModuleUnit(Unit):
     trunk: ModuleTrunk
     stage: int | None = None
 
-    def __init__(self, trunk: ModuleTrunk, index: int, order: int, call: NamedCall, form: Form) -> None:
+    def __init__(self, trunk: ModuleTrunk, index: int, name: str, order: int, call: NamedCall, form: Form) -> None:
         """order: of the call among those of named modules."""
         self.trunk, self.index, self.order, self.call, self.form = trunk, index, order, call, form
-        self.path = call.path
-        self.name = call.path if call.time == 0 else f"{call.path}#{call.time + 1}"
+        self.path, self.name = call.path, name
         form.unit = self
 
-    def settle(self, entry: Tensor, exit: Tensor, axes: tuple[int, int]) -> None:
-        """What can be said once the trunk has a point: shapes, context and paths."""
-        self._axis, self._exit_axis = axes
-        self._entry, self._exit = tuple(entry.shape), tuple(exit.shape)
+    def settle(self, entry: tuple[int, ...], exit: tuple[int, ...], axis: int, exit_axis: int) -> None:
+        """What can be said once the trunk has a point: the shapes and batch axes of its ends, context and paths."""
+        self._axis, self._exit_axis = axis, exit_axis
+        self._entry, self._exit = entry, exit
         self.kind, self.branches = self.form.kind, self.form.branches
         self._context, self.parameter_names = self.form.context(), self.form.parameter_names()
         self._branch, self._skip, self._tail = (ModulePath(self, what) for what in PATHS)
@@ -229,7 +254,9 @@ class ModuleSpan(UnitRun):
 
     @property
     def in_any_type(self) -> bool:
-        return self.first.in_any_type if self.first is self.last else self.trunk.in_any_type
+        first, last = self.first, self.last
+        within = first.order == last.order and isinstance(first.form, Within)
+        return first.in_any_type if first is last or within else self.trunk.in_any_type
 
 
 class ModuleSegment(ModuleSpan, Segment):
@@ -246,10 +273,12 @@ class ModulePoint(Point):
         recording: Recording,
         sums: Sequence[OuterSum | None],
         seen: WeightsSeen,
+        inner: Mapping[int, GraphPoint],
     ) -> None:
-        """sums: of each unit, where the code around its module makes one."""
+        """sums: of each unit, where the code around its module makes one. inner: by the order of their calls, the
+        points of modules that were taken apart."""
         self.trunk, self.inputs, self.batch = trunk, inputs, inputs.batch
-        self.sums, self.seen = list(sums), seen
+        self.sums, self.seen, self.inner = list(sums), seen, dict(inner)
         needed: set[int] = set()
         for some in sums:
             if some is not None:
@@ -273,11 +302,15 @@ class ModulePoint(Point):
 
     def entry(self, unit: ModuleUnit) -> Tensor:  # type: ignore[override]
         self.seen.check()
+        if isinstance(unit.form, Within):
+            return self.inner[unit.order].entry(unit.form.graph)
         outer = self.sums[unit.index]
         return self.recording.named[unit.order].entry if outer is None else self.recording.value(outer.entry)
 
     def exit(self, unit: ModuleUnit) -> Tensor:  # type: ignore[override]
         self.seen.check()
+        if isinstance(unit.form, Within):
+            return self.inner[unit.order].exit(unit.form.graph)
         outer = self.sums[unit.index]
         return self.recording.named[unit.order].exit if outer is None else self.recording.value(Place(outer.exit))
 
@@ -286,6 +319,8 @@ class ModulePoint(Point):
         outer = self.sums[unit.index]
         if outer is not None:
             return self.recording.value(Place(outer.sum))
+        if isinstance(unit.form, Within):
+            return self.inner[unit.order].sum(unit.form.graph)
         entry = self.entry(unit)
         with torch.no_grad():
             return unit.skip.bound(self)(entry) + unit.branch.bound(self)(entry)

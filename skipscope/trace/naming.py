@@ -11,26 +11,30 @@ from torch import Tensor, fx
 from skipscope.trace import operations
 from skipscope.trace.flow import Calls, Flow
 from skipscope.trace.program import Program
-from skipscope.trace.rule import Region
+from skipscope.trace.region import Region
 
 Stack = tuple[tuple[str, str], ...]
 
 
 def name_units(
-    program: Program, flow: Flow, calls: Calls, regions: Sequence[Region], first: Collection[int]
+    program: Program,
+    flow: Flow,
+    calls: Calls,
+    regions: Sequence[Region],
+    held: Sequence[Sequence[int]],
+    first: Collection[int],
 ) -> list[str]:
     """The owner is the innermost call that holds the whole unit. Where it is the model itself or holds other
     units too, the child with most of the branch's parameters names the unit; equal names are numbered `#2`, `#3`,
-    those of the units in `first` before the others.
+    those of the units in `first` before the others. held: for each unit, those inside it.
     """
     owners = [_owner(flow, calls, region) for region in regions]
+    # How many units each call holds: counted once, not by comparing each unit with all others.
+    within = Counter(owner[:length] for owner in owners for length in range(1, len(owner) + 1))
     names: list[str] = []
     for i, region in enumerate(regions):
-        shared = any(
-            owners[k][: len(owners[i])] == owners[i]
-            for k, other in enumerate(regions)
-            if k != i and not region.holds(other)
-        )
+        own = 1 + sum(owners[k][: len(owners[i])] == owners[i] for k in held[i])
+        shared = within[owners[i]] > own
         name = owners[i][-1][1]
         if shared or not name:
             name = _child(program, flow, calls, region, owners[i]) or name

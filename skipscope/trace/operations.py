@@ -44,7 +44,7 @@ POOL = frozenset(
 PAD = frozenset("pad constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d".split())
 REDUCE = frozenset(
     "mean sum var std var_mean std_mean amax amin max min prod norm linalg_vector_norm logsumexp softmax "
-    "_softmax log_softmax _log_softmax nansum median argmax argmin any all count_nonzero cumsum cumprod topk "
+    "_softmax log_softmax _log_softmax nansum median argmax argmin any all count_nonzero topk "
     "sort _safe_softmax".split()
 )
 POINTWISE = frozenset(  # not all of them are tagged so in every version of torch
@@ -61,7 +61,7 @@ SHAPE_ONLY = frozenset(
 LINEAR_POINTWISE = frozenset("mul div neg add sub rsub dropout native_dropout masked_fill true_divide".split())
 LINEAR_MIX = frozenset(
     "conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d linear mm bmm matmul "
-    "mv addmm baddbmm einsum dot tensordot _convolution".split()
+    "mv addmm baddbmm einsum dot tensordot _convolution cumsum".split()
 )
 PRODUCT = frozenset("mul div mm bmm matmul mv dot einsum baddbmm addmm scaled_dot_product_attention".split())
 

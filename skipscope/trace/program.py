@@ -94,7 +94,7 @@ class Program:
             return None
         if self.batch_symbol is None:
             return self.fixed_axes.get(node)
-        axes = [axis for axis, size in enumerate(value.shape) if _expression(size) == self.batch_symbol]
+        axes = [axis for axis, size in enumerate(value.shape) if expression(size) == self.batch_symbol]
         return axes[0] if len(axes) == 1 and len(self._axes_with_batch(value)) == 1 else None
 
     def folds_batch(self, node: fx.Node) -> bool:
@@ -103,7 +103,7 @@ class Program:
         return not isinstance(value, Tensor) or (self.batch_axis(node) is None and bool(self._axes_with_batch(value)))
 
     def _axes_with_batch(self, value: Tensor) -> list[int]:
-        sizes = [getattr(_expression(size), "free_symbols", ()) for size in value.shape]
+        sizes = [getattr(expression(size), "free_symbols", ()) for size in value.shape]
         return [axis for axis, symbols in enumerate(sizes) if self.batch_symbol in symbols]
 
     # -- running
@@ -228,10 +228,10 @@ class Program:
             ) from None
 
     def _evaluate(self, size: Any, batch: int) -> Any:
-        expression = _expression(size)
-        if isinstance(expression, int | float | bool):
-            return expression
-        result = expression.subs({self.batch_symbol: batch}) if self.batch_symbol is not None else expression
+        value = expression(size)
+        if isinstance(value, int | float | bool):
+            return value
+        result = value.subs({self.batch_symbol: batch}) if self.batch_symbol is not None else value
         if isinstance(size, torch.SymBool):
             return bool(result)
         return float(result) if isinstance(size, torch.SymFloat) else int(result)
@@ -284,5 +284,5 @@ def _is_floating(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def _expression(size: Any) -> Any:
+def expression(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) else size

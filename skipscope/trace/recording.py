@@ -23,7 +23,7 @@ from skipscope.module_hooks import Call, following
 from skipscope.trace.freshness import version_of
 from skipscope.trace.inputs import Inputs, tensors_of
 from skipscope.trace.precision import OtherPrecision
-from skipscope.trace.undisturbed import undisturbed
+from skipscope.trace.undisturbed import unconverted, undisturbed
 
 COPYING_FUNCTIONS = frozenset(("clone", "contiguous", "to", "type_as"))
 NEUTRAL_NUMBERS = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # a number that changes nothing: `sum([x, y])` starts with 0
@@ -261,7 +261,7 @@ class HookedModel:
     def quietly(self) -> Iterator[None]:
         """The user's model is left as it was; gradients are recorded if they were before."""
         grad = torch.is_grad_enabled()
-        with undisturbed(self.model), torch.set_grad_enabled(grad):
+        with undisturbed(self.model), unconverted(self.model), torch.set_grad_enabled(grad):
             yield
 
     @contextmanager

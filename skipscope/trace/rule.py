@@ -1,9 +1,9 @@
 """The rule that finds residual units, and says why the other sums are none.
 
 A unit ends in a sum of paths that leave one state, its entry. One path, the skip, does nothing or little (no
-activation; at most a projection, a pool, a padding or a scale); the others are the branch, which uses a parameter
-or mixes positions. Skip and branch share nothing but the entry, and nothing inside is used outside. The rule is
-local: it looks at one sum at a time and knows no architecture.
+activation; at most a projection, a pool, a padding, a scale, a gate or a mixing of streams); the others are the branch,
+which combines positions or channels. Skip and branch share nothing but the entry and the gate, and what is inside goes
+on through the sum (`leaks`). The rule is local: it looks at one sum at a time and knows no architecture.
 
 The entry is looked for in three places, and the first that gives a unit is taken:
 1. an operand that all other operands come from (what else flows in is context: cross-attention, time embeddings);
@@ -16,43 +16,17 @@ Partial sums `(x + f) + g` are flattened, but not across a sum that ends a unit 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Calls, Flow
+from skipscope.trace.leaks import goes_around, harmless
+from skipscope.trace.region import LeftOut, Region
+from skipscope.trace.terms import Term
 
 SUMS = frozenset(("add", "sub", "rsub"))
-
-
-@dataclass(frozen=True)
-class Region:
-    """The nodes of one residual unit, up to its sum. Masks are those of the flow."""
-
-    entry: fx.Node
-    end: fx.Node  # the sum
-    sums: tuple[fx.Node, ...]  # the sum and the partial sums that were flattened into it
-    terms: tuple[fx.Node, ...]  # what is summed
-    skip: fx.Node  # the term that is the skip
-    skip_kind: str
-    nodes: int  # after the entry, up to and including the sum
-    skip_nodes: int
-    linear: bool  # no activation in the branch
-
-    def holds(self, other: Region) -> bool:
-        return self is not other and other.nodes & ~self.nodes == 0
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A sum or concatenation of paths that is no residual unit, and why."""
-
-    kind: str  # gated | entangled | parallel | concatenation | pointwise | unmeasurable
-    where: str  # path of the module that executed it
-    reason: str
 
 
 class Rule:
@@ -60,13 +34,20 @@ class Rule:
         self.flow, self.calls = flow, calls
         self.regions: dict[fx.Node, Region] = {}
         self.refused: dict[fx.Node, LeftOut] = {}  # by the sum or concatenation
+        self._doubtful: dict[fx.Node, Region] = {}  # units but for something inside that goes around their sum
         for node in flow.predecessors:
             if self.is_sum(node):
                 self._examine_sum(node)
             elif operations.name(node) in ("cat", "concat"):
                 self._examine_concatenation(node)
+        self._settle_doubts()
+        self._drop_inner_differences()
+        self._drop_collecting_sums()
         self._drop_joined_contexts()
         self._drop_split_linear_layers()
+        # Of a sum that is no unit the whole is reported, not its parts.
+        parts = [node for node in self.refused if (root := self._root(node)) is not node and root in self.refused]
+        self.refused = {node: left for node, left in self.refused.items() if node not in parts}
 
     def is_sum(self, node: fx.Node) -> bool:
         return operations.name(node) in SUMS and len(self.flow.predecessors[node]) >= 2
@@ -84,6 +65,7 @@ class Rule:
             separate |= apart or set(partial)  # a partial sum may bring a context in: then it is part of the branch
         for p in partial:
             self.refused.pop(p, None)
+            self._doubtful.pop(p, None)
         if isinstance(found, Region):
             for p in partial:
                 self.regions.pop(p, None)
@@ -140,75 +122,58 @@ class Rule:
         flow = self.flow
         if not isinstance(entry.meta.get("val"), Tensor):
             return self._refuse("entangled", end, "its paths start from different parts of a split tensor (a coupling)")
-        paths = [_Path(self, entry, term) for term in terms]
+        paths = [Term(flow, entry, term) for term in terms]
         nodes = flow.between(entry, end)
         if not any(path.works for path in paths) or self._in_leaf_without_weights(end, nodes, paths):
-            return self._refuse(
-                "pointwise", end, "no path uses a parameter or mixes positions (activation, norm, rotary)"
-            )
+            return self._refuse("pointwise", end, "no path combines positions or channels (activation, norm, rotary)")
         skip = min(paths, key=lambda path: path.cost)
         branch = [path for path in paths if path is not skip]
         branch_nodes = 0
         for path in branch:
-            branch_nodes |= path.nodes
+            branch_nodes |= path.all_nodes
         if skip.product is not None:
-            return self._refuse("gated", end, "its skip is multiplied by a value computed from the state (a gate)")
+            return self._refuse("parallel", end, "every path multiplies values of the state with each other: no skip")
         if skip.activation is not None:
             where = f"{operations.display(skip.activation)} on the smallest"
             return self._refuse("parallel", end, f"every path has an activation ({where}): parallel branches, no skip")
         if skip.nodes & branch_nodes:
             return self._refuse("entangled", end, "its skip and its branch share computation")
-        if not any(path.works for path in branch):
-            return self._refuse("pointwise", end, "its branch uses no parameter and mixes no positions")
+        if not any(path.mixes or (path.pools and not skip.pools) for path in branch):
+            return self._refuse("pointwise", end, "its branch combines no positions or channels")
         if _differs(end) and not any(path.mixes or path.weighted for path in paths):
             return self._refuse("pointwise", end, "it takes the difference of a state and its own average")
         linear = all(path.activation is None and path.product is None for path in branch)
         if skip.mixes and linear and max(path.mixes for path in branch) <= skip.mixes:
             return self._refuse("parallel", end, "no path does less than the others: parallel maps, no skip")
-        if (leak := self._leak(nodes & ~flow.bit(end), nodes)) is not None:
-            where = self.calls.path(leak) or "the model"
-            return self._refuse(
-                "entangled", end, f"a value inside ({operations.display(leak)} in {where}) is used outside"
-            )
-        return Region(
+        factor = self._factor(end, skip.term, partial)
+        region = Region(
             entry=entry,
             end=end,
             sums=(end, *partial),
             terms=tuple(terms),
             skip=skip.term,
-            skip_kind=self._skip_kind(skip, end, partial),
+            skip_kind=skip.skip_kind(factor, end),
             nodes=nodes,
             skip_nodes=skip.nodes,
             linear=linear,
+            gate=skip.gate,
+            factor=factor,
+            multipliers=skip.multipliers,
         )
+        if (leak := goes_around(flow, region)) is not None:
+            self._doubtful.setdefault(end, region)
+            where = self.calls.path(leak) or "the model"
+            return self._refuse(
+                "entangled", end, f"a value inside ({operations.display(leak)} in {where}) goes around the sum"
+            )
+        return region
 
-    def _in_leaf_without_weights(self, end: fx.Node, nodes: int, paths: list[_Path]) -> bool:
+    def _in_leaf_without_weights(self, end: fx.Node, nodes: int, paths: list[Term]) -> bool:
         """Inside one leaf module (a norm, an activation) only a product with a weight makes a unit."""
         call = self.calls.of(end)
         if not self.calls.in_leaf(end) or any(self.calls.of(n) != call for n in self.flow.unmask(nodes)):
             return False
         return not any(path.weighs for path in paths)
-
-    def _leak(self, inner: int, nodes: int) -> fx.Node | None:
-        for node in self.flow.unmask(inner):
-            for user in self.flow.successors[node]:
-                if not self.flow.bit(user) & nodes:
-                    return node
-        return None
-
-    def _skip_kind(self, skip: _Path, end: fx.Node, sums: Collection[fx.Node]) -> str:
-        kinds = {operations.kind(n) for n in skip.members}
-        names = {operations.name(n) for n in skip.members}
-        if skip.mixes:
-            return "projection"
-        if kinds & {"pool", "reduce"}:
-            return "pool"
-        if "pad" in kinds or "cat" in names:
-            return "pad"
-        if kinds & {"pointwise", "norm"} or self._factor(end, skip.term, sums) != 1:
-            return "scaled"
-        same = operations.same_shape(skip.term, end) and names <= {"reshape", "unsqueeze", "squeeze", "flatten"}
-        return "identity" if same else "layout"
 
     def _factor(self, node: fx.Node, term: fx.Node, sums: Collection[fx.Node]) -> float:
         """What the term is multiplied by in this sum: signs and alphas of the partial sums on the way, repetitions."""
@@ -222,11 +187,103 @@ class Rule:
                 total += sign * self._factor(argument, term, sums)
         return total
 
-    def _drop_split_linear_layers(self) -> None:
-        """A linear branch next to a projection, inside another unit, is one linear layer in two parts (adapters)."""
+    def _settle_doubts(self) -> None:
+        """What goes around the sum of one unit may be a context of others, or collected beside all of them."""
+        doubtful = {end: region for end, region in self._doubtful.items() if end in self.refused}
+        kept, collecting = harmless(self.flow, doubtful, self.regions, self._root)
+        for end, region in kept.items():
+            self.regions[end] = region
+            del self.refused[end]
+        for part in [node for node in (*self.regions, *self.refused) if self._root(node) in collecting]:
+            self._refuse_collecting(part)
+
+    def _refuse_collecting(self, node: fx.Node) -> None:
+        self.regions.pop(node, None)
+        self.refused.pop(node, None)
+        if self._root(node) is node:
+            self.refused[node] = self._refuse("collecting", node, "it collects what several units compute")
+
+    def _root(self, node: fx.Node) -> fx.Node | None:
+        """The whole sum that a sum is part of; None for anything else."""
+        if not self.is_sum(node):
+            return None
+        while len(node.users) == 1 and (user := next(iter(node.users))) in self.flow.predecessors and self.is_sum(user):
+            node = user
+        return node
+
+    def _drop_inner_differences(self) -> None:
+        """f(x) - x inside a unit belongs to its branch, which interpolates, and so do sums from which the same weights
+        take another step (Runge-Kutta)."""
         for node, region in list(self.regions.items()):
-            outer = any(other.holds(region) for other in self.regions.values())
-            if outer and region.linear and region.skip_kind == "projection":
+            around = [other for other in self.regions.values() if other.holds(region)]
+            steps = any(self._takes_steps(other, region) for other in around)
+            if steps or (around and region.factor < 0):
+                del self.regions[node]
+
+    def _takes_steps(self, outer: Region, inner: Region) -> bool:
+        """Does a unit use the weights of one inside it again, from the same entry or with its own entry as context?"""
+        own = self._weights(inner.nodes)
+        if not own or own & ~self._weights(outer.nodes & ~inner.nodes):
+            return False
+        return inner.entry is outer.entry or self._has_context_of(outer, inner)
+
+    def _has_context_of(self, outer: Region, inner: Region) -> bool:
+        """Does a unit inside another read something else that is computed from the other's entry?"""
+        inside, entry = inner.nodes | self.flow.bit(inner.entry), self.flow.bit(outer.entry)
+        return any(
+            self.flow.ancestors[argument] & entry
+            for node in self.flow.unmask(inner.nodes)
+            for argument in self.flow.predecessors[node]
+            if not self.flow.bit(argument) & inside
+        )
+
+    def _weights(self, nodes: int) -> int:
+        read = 0
+        for node in self.flow.unmask(nodes):
+            for argument in node.all_input_nodes:
+                if not self.flow.on_path(argument):
+                    read |= self.flow.reads[argument]
+        return read & self.flow.parameters
+
+    def _drop_collecting_sums(self) -> None:
+        """Three states or more that are added, each at most scaled, or each read by a map of its own (the heads of
+        early exits): they are collected, and nothing new is added to any of them."""
+        states = {node for region in self.regions.values() for node in (region.entry, region.end)}
+        for node, region in list(self.regions.items()):
+            others, mapped = states - {node}, region.skip_kind == "projection"
+            many = len(set(region.terms)) > 2
+            if many and all(self._is_state(term, others, mapped) for term in region.terms):
+                self._refuse_collecting(node)
+        for node in [node for node in self.refused if self._root(node) is node]:
+            terms, _ = self._flattened(node, set())
+            if all(self._is_state(term, states - {node}) for term in terms):
+                self._refuse_collecting(node)
+
+    def _is_state(self, node: fx.Node, states: Collection[fx.Node], mapped: bool = False) -> bool:
+        """Is a value one of these states, or one of them after norms, activations and scales? mapped: after a linear
+        map as well."""
+        kinds = ("layout", "pointwise", "norm", "mix", "pool", "reduce") if mapped else ("layout", "pointwise", "norm")
+        while node not in states:
+            before = self.flow.predecessors[node]
+            if operations.kind(node) not in kinds or len(before) != 1:
+                return False
+            if operations.kind(node) == "mix":
+                kinds = ("layout", "pointwise", "norm", "pool", "reduce")
+            node = before[0]
+        return True
+
+    def _drop_split_linear_layers(self) -> None:
+        """A linear branch next to a projection, inside another unit, is one linear layer in two parts (adapters).
+        Inside a gated unit, or with other values of the unit around it, such a sum makes a gate or attention's scores.
+        """
+        for node, region in list(self.regions.items()):
+            if region.skip_kind != "projection":
+                continue
+            outer = [other for other in self.regions.values() if other.holds(region)]
+            part = region.linear or any(
+                other.gate is not None or self._has_context_of(other, region) for other in outer
+            )
+            if outer and part:
                 del self.regions[node]
                 self.refused[node] = self._refuse(
                     "parallel", node, "two linear maps are added: one linear layer in parts"
@@ -248,7 +305,7 @@ class Rule:
         if len(terms) < 2:
             return
         dominator = self.flow.dominator[node]
-        if dominator is not None and not any(_Path(self, dominator, term).works for term in terms):
+        if dominator is not None and not any(Term(self.flow, dominator, term).works for term in terms):
             return  # slices of one tensor put together again
         self.refused[node] = self._refuse("concatenation", node, "its paths are concatenated, not added")
 
@@ -258,69 +315,3 @@ class Rule:
 
 def _differs(end: fx.Node) -> bool:
     return operations.name(end) in ("sub", "rsub")
-
-
-class _Path:
-    """What happens between an entry and one term of a sum."""
-
-    def __init__(self, rule: Rule, entry: fx.Node, term: fx.Node) -> None:
-        self.rule, self.term, self.entry = rule, term, rule.flow.bit(entry)
-        self.nodes = 0 if term is entry else rule.flow.between(entry, term)
-        self.members = list(rule.flow.unmask(self.nodes))
-
-    def _inputs_on_path(self, node: fx.Node) -> int:
-        """How many arguments depend on the entry: a product with a context is linear in the entry."""
-        flow = self.rule.flow
-        return sum(bool(flow.ancestors[argument] & self.entry) for argument in flow.predecessors[node])
-
-    def _has_parameter(self, node: fx.Node) -> bool:
-        flow = self.rule.flow
-        return any(
-            argument not in flow.predecessors and flow.reads[argument] & flow.parameters
-            for argument in node.all_input_nodes
-        )
-
-    @cached_property
-    def mixes(self) -> int:
-        return sum(operations.kind(n) == "mix" for n in self.members)
-
-    @cached_property
-    def works(self) -> bool:
-        """Uses a parameter or mixes positions."""
-        return self.weighted or any(operations.kind(n) in ("mix", "pool") for n in self.members)
-
-    @cached_property
-    def weighted(self) -> bool:
-        """Uses a parameter."""
-        return any(self._has_parameter(n) for n in self.members)
-
-    @cached_property
-    def weighs(self) -> bool:
-        """Multiplies by a weight matrix or kernel."""
-        return any(operations.kind(n) == "mix" and self._has_parameter(n) for n in self.members)
-
-    @cached_property
-    def product(self) -> fx.Node | None:
-        """The first product of two values that both come from inputs: a gate or attention."""
-        products = (n for n in self.members if operations.name(n) in operations.PRODUCT)
-        return next((n for n in products if self._inputs_on_path(n) >= 2), None)
-
-    @cached_property
-    def activation(self) -> fx.Node | None:
-        """The first operation that is not linear in the entry. Norms and pools count as linear: skips have them."""
-        for node in self.members:
-            kind, operation = operations.kind(node), operations.name(node)
-            if kind in ("layout", "norm", "pool", "pad"):
-                continue
-            if kind == "pointwise" and operation in operations.LINEAR_POINTWISE:
-                continue
-            if kind == "mix" and operation in operations.LINEAR_MIX and self._inputs_on_path(node) < 2:
-                continue
-            if kind == "reduce" and operation in ("mean", "sum", "amax"):
-                continue
-            return node
-        return None
-
-    @property
-    def cost(self) -> tuple[bool, int, int]:
-        return (self.activation is not None, self.mixes, sum(operations.kind(n) != "layout" for n in self.members))

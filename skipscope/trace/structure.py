@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from torch import Tensor, fx
 
@@ -12,7 +14,8 @@ from skipscope.trace.flow import Calls, Flow
 from skipscope.trace.naming import name_units, parameters_read
 from skipscope.trace.piece import Piece
 from skipscope.trace.program import Program
-from skipscope.trace.rule import LeftOut, Region, Rule
+from skipscope.trace.region import LeftOut, Region
+from skipscope.trace.rule import Rule
 from skipscope.trace.tails import find_tails, run_after
 
 
@@ -37,14 +40,15 @@ class Structure:
         rule = Rule(self.flow, self.calls)
         self.left_out: list[LeftOut] = []
         regions = self._measurable(sorted(rule.regions.values(), key=lambda r: self.flow.position[r.end]))
-        owned = [self._owned(region, regions) for region in regions]
+        held = _held(self.flow, regions)
+        owned = self._owned(regions, held)
         self.own = frozenset(node for nodes in owned for node in nodes)
         tails = find_tails(self.flow, self.calls, regions)
         exits = [tail[-1] if tail else region.end for region, tail in zip(regions, tails, strict=True)]
-        parents = [_smallest_around(regions, i) for i in range(len(regions))]
+        parents = _smallest_around(regions, held)
         weights = [self._parameters((*self.flow.unmask(r.nodes), *tails[i], *owned[i])) for i, r in enumerate(regions)]
         self.line = self._line(regions, parents, weights)
-        names = name_units(program, self.flow, self.calls, regions, first=self.line)
+        names = name_units(program, self.flow, self.calls, regions, held, first=self.line)
         # What lies inside a unit is part of its branch; only what is outside was left out.
         inside = [regions[i].nodes for i in self.line]
         refused = [left for node, left in rule.refused.items() if not any(self.flow.bit(node) & m for m in inside)]
@@ -68,13 +72,22 @@ class Structure:
                 kept.append(region)
         return kept
 
-    def _owned(self, region: Region, regions: Sequence[Region]) -> set[fx.Node]:
-        """What the unit makes of its context by itself (the keys and values of a cross-attention): nodes that only it
-        reads, in calls of modules that hold nodes of this unit and the end of no other."""
-        others = [other for other in regions if other is not region and not region.holds(other)]
-        foreign = {key for other in others for key in self.calls.of(other.end)}
-        members = set(self.flow.unmask(region.nodes))
-        home = {key for node in members for key in self.calls.of(node)[1:]} - foreign
+    def _owned(self, regions: Sequence[Region], held: Sequence[Sequence[int]]) -> list[list[fx.Node]]:
+        """What each unit makes of its context by itself (the keys and values of a cross-attention): nodes that only it
+        reads, in calls of modules that hold nodes of this unit and the end of no other but those inside it."""
+        calls = [set(self.calls.of(region.end)) for region in regions]
+        ends = Counter(key for keys in calls for key in keys)  # in a call of a module, the ends of so many units
+        owned = []
+        for i, region in enumerate(regions):
+            own = Counter(key for k in (i, *held[i]) for key in calls[k])
+            members = set(self.flow.unmask(region.nodes))
+            home = {key for node in members for key in self.calls.of(node)[1:]}
+            only = self._read_only_by(region, members, {key for key in home if ends[key] == own[key]})
+            owned.append(sorted(only, key=self.flow.position.__getitem__))
+        return owned
+
+    def _read_only_by(self, region: Region, members: set[fx.Node], home: set[str]) -> set[fx.Node]:
+        """The nodes that only this region reads, in calls of modules in `home`."""
         owned: set[fx.Node] = set()
         waiting = [argument for node in members for argument in node.all_input_nodes]
         while waiting:
@@ -117,15 +130,25 @@ class Structure:
         for unit in self.line:
             last = stages[-1][-1] if stages else None
             follows = last is not None and bool(self.flow.ancestors[regions[unit].entry] & self.flow.bit(exits[last]))
-            if last is not None and follows and self._same_shape(exits[last], exits[unit]):
+            if last is not None and follows and self._same_size(exits[last], exits[unit]):
                 stages[-1].append(unit)
             else:
                 stages.append([unit])
         return stages
 
-    def _same_shape(self, a: fx.Node, b: fx.Node) -> bool:
+    def _same_size(self, a: fx.Node, b: fx.Node) -> bool:
+        """Have two states one shape, or the same entries in another layout: (channels, height, width) and (places,
+        channels)?"""
         batch = self.program.traced_batch
-        return self.program.shape(a, batch) == self.program.shape(b, batch)
+        one, other = (self.program.shape(node, batch) for node in (a, b))
+        if one == other:
+            return True
+        axes = (self.program.batch_axis(a), self.program.batch_axis(b))
+        first, second = (
+            {size for axis, size in enumerate(shape) if axis != own and size > 1}
+            for shape, own in zip((one, other), axes, strict=True)
+        )
+        return prod(one) == prod(other) and bool(first & second)
 
     # -- what a trunk asks for
 
@@ -153,31 +176,17 @@ class Structure:
             return replace(part, tail=tail[: ends[0] + 1], exit=tail[ends[0]])
         return replace(part, tail=[], exit=part.region.end) if part.region.end in outputs else None
 
-    def sink(self) -> fx.Node | None:
-        """The output that most of the model's paths lead to."""
-        leaves = [leaf for leaf in self.program.outputs if isinstance(leaf, fx.Node) and self.flow.on_path(leaf)]
-        return max(leaves, key=lambda leaf: self.flow.ancestors[leaf].bit_count(), default=None)
-
     def segments(self) -> list[tuple[str, str, list[fx.Node], fx.Node | None, fx.Node | None]]:
         """(kind, name, nodes, entry, exit) of each segment: every node is in exactly one, in an order that runs."""
         line = [self.parts[i] for i in self.line]
-        members = [self._members(part) for part in line]
-        home = {node: i for i, nodes in enumerate(members) for node in nodes}
-        masks = [self.flow.mask(nodes) for nodes in members]
-        gaps: list[list[fx.Node]] = [[] for _ in range(len(line) + 1)]
-        for node in self.program.nodes:
-            if node in home:
-                continue
-            reads = self.flow.reads[node]
-            after = [i for i, mask in enumerate(masks) if reads & mask]
-            gaps[after[-1] + 1 if after else 0].append(node)
+        gaps, members = self._places([self._members(part) for part in line])
         first = next(
             (n for n in self.program.inputs if self.flow.on_path(n) and isinstance(n.meta["val"], Tensor)), None
         )
         result: list[tuple[str, str, list[fx.Node], fx.Node | None, fx.Node | None]] = []
         state = first
         for i, gap in enumerate(gaps):
-            follows = line[i].region.entry if i < len(line) else self.sink()
+            follows = line[i].region.entry if i < len(line) else self.flow.sink
             kind = "stem" if i == 0 and line else "head" if i == len(line) else "transition"
             if gap:
                 name = kind if kind != "transition" else f"after {line[i - 1].name}"
@@ -187,6 +196,22 @@ class Structure:
                 state = line[i].exit
         return result
 
+    def _places(self, members: Sequence[Sequence[fx.Node]]) -> tuple[list[list[fx.Node]], list[list[fx.Node]]]:
+        """All nodes: those before each unit and after the last, and those of each unit. A node that several units have
+        (an attention that two streams share) is in the first of them, and one that needs a later value after that."""
+        home: dict[fx.Node, int] = {}
+        for unit, nodes in enumerate(members):
+            for node in nodes:
+                home.setdefault(node, 2 * unit + 1)
+        place: dict[fx.Node, int] = {}  # even: before a unit, odd: in one
+        every: list[list[fx.Node]] = [[] for _ in range(2 * len(members) + 1)]
+        for node in self.program.nodes:
+            needs = max((place[argument] for argument in node.all_input_nodes if argument in place), default=0)
+            own = home.get(node, 0)
+            place[node] = own if own >= needs else needs + needs % 2
+            every[place[node]].append(node)
+        return every[::2], every[1::2]
+
     def _members(self, part: Part) -> list[fx.Node]:
         """The nodes that a unit computes from its entry, also those that are no paths (masks made from a state)."""
         entry = self.flow.bit(part.region.entry)
@@ -194,9 +219,23 @@ class Structure:
         return [node for node in piece.nodes if self.flow.reads[node] & entry or node in self.own]
 
 
-def _smallest_around(regions: Sequence[Region], unit: int) -> int | None:
-    around = [k for k, other in enumerate(regions) if other.holds(regions[unit])]
-    return min(around, key=lambda k: regions[k].nodes.bit_count(), default=None)
+def _held(flow: Flow, regions: Sequence[Region]) -> list[list[int]]:
+    """For each region, the regions inside it. Only one whose end lies inside can be: most regions hold none, and are
+    then compared with none."""
+    place = {region.end: i for i, region in enumerate(regions)}
+    ends = flow.mask(place)
+    inside = ([place[end] for end in flow.unmask(region.nodes & ends)] for region in regions)
+    return [[k for k in some if region.holds(regions[k])] for region, some in zip(regions, inside, strict=True)]
+
+
+def _smallest_around(regions: Sequence[Region], held: Sequence[Sequence[int]]) -> list[int | None]:
+    """For each region, the smallest that holds it."""
+    parents: list[int | None] = [None] * len(regions)
+    for around in sorted(range(len(regions)), key=lambda i: regions[i].nodes.bit_count()):
+        for inner in held[around]:
+            if parents[inner] is None:
+                parents[inner] = around
+    return parents
 
 
 def _stage(unit: int, stage_of: dict[int, int], parents: Sequence[int | None]) -> int | None:

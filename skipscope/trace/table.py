@@ -11,7 +11,7 @@ from skipscope.text_table import in_columns
 if TYPE_CHECKING:
     from skipscope.trace.trunk import Trunk, Unit
 
-COLUMNS = ("#", "unit", "skip", "tail", "stage", "state", "weights", "context")
+COLUMNS = ("#", "unit", "skip", "tail", "stage", "state", "weights", "context", "also gives")
 NUMERIC = {"#", "stage", "weights"}
 KINDS_NOT_LISTED = ("pointwise",)  # left out without a line of their own: activations and norms
 
@@ -94,6 +94,7 @@ def _row(unit: Unit) -> tuple[str, ...]:
         exit if entry == exit else f"{entry} -> {exit}",
         f"{unit.parameters:,}",
         ", ".join(unit.context),
+        ", ".join(unit.side_outputs),
     )
 
 

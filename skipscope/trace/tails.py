@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.flow import Calls, Flow
-from skipscope.trace.rule import Region
+from skipscope.trace.region import Region
 
 Run = list[fx.Node]
 Signature = tuple[str, ...]

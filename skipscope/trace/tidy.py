@@ -1,18 +1,23 @@
 """Take out of an exported graph what is no computation, and write sums in one way.
 
 After this the graphs of one model on different torch versions agree, and a sum of paths is always `add` or
-`sub`: fused forms (addcmul, addmm, lerp, a summed stack) are split into the sum and what is added.
+`sub`: fused forms (addcmul, addmm, lerp) are split into the sum and what is added, and so are the forms of
+`other_sums`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from skipscope.trace import operations
+from skipscope.trace.coupled_streams import join_streams
+from skipscope.trace.folded_batch import unfold_batch
+from skipscope.trace.graph_edits import new_node, replace_node, same_tensor
+from skipscope.trace.other_sums import SUMS_INTO_PLACES, SUMS_OF_STACKS, interpolation
 from skipscope.trace.program import Program
 
 aten = torch.ops.aten
@@ -41,9 +46,13 @@ def tidy(program: Program) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and operations.name(node) in RESHAPES:
             _unfold(graph, node)
+        elif operations.name(node) == "add":
+            interpolation(graph, node)
     graph.eliminate_dead_code()
     graph.lint()
     program.refresh()
+    join_streams(program)
+    unfold_batch(program)
 
 
 def _is_assertion(node: fx.Node) -> bool:
@@ -65,11 +74,13 @@ def _same_as(node: fx.Node) -> fx.Node | None:
         # What was just written into this place (a sum in place on a view of a tensor).
         written, *place = source.args[1:]
         return written if list(node.args[1:]) == place and isinstance(written, fx.Node) else None
-    if operation in ("slice_scatter", "copy") and _same_shape(node.args[1], node):
+    if operation in ("slice_scatter", "select_scatter") and _reads(node.args[1], source, operation, node.args[2:]):
+        return source  # its own entries in their own place
+    if operation in ("slice_scatter", "copy") and same_tensor(node.args[1], node):
         return node.args[1]  # type: ignore[return-value]
     if operation in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
         return source
-    if not _same_shape(source, node):
+    if not same_tensor(source, node):
         return None
     if operation in ("_to_copy", "to", "expand", "reshape", "view", "_unsafe_view", "slice"):
         return source
@@ -79,12 +90,10 @@ def _same_as(node: fx.Node) -> fx.Node | None:
     return None
 
 
-def _same_shape(a: Any, b: Any) -> bool:
-    """Do two nodes hold tensors of one shape, type and device?"""
-    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or not operations.same_shape(a, b):
-        return False
-    before, after = a.meta["val"], b.meta["val"]
-    return bool(before.dtype == after.dtype and before.device == after.device)
+def _reads(node: Any, source: fx.Node, scatter: str, place: Sequence[Any]) -> bool:
+    """Is a node what stands in a place of the source?"""
+    reads = isinstance(node, fx.Node) and operations.name(node) == scatter.removesuffix("_scatter")
+    return reads and node.args[0] is source and list(node.args[1:]) == list(place)
 
 
 def _undoes(node: fx.Node, source: fx.Node) -> bool:
@@ -116,23 +125,12 @@ def _unfold(graph: fx.Graph, back: fx.Node) -> None:
         folded, rest = total.args[side], total.args[other]
         if not isinstance(folded, fx.Node) or not isinstance(rest, fx.Node) or operations.name(folded) not in RESHAPES:
             continue
-        if _same_shape(folded.args[0], back) and _same_shape(rest, total):
+        if same_tensor(folded.args[0], back) and same_tensor(rest, total):
             with graph.inserting_before(back):
-                term = _new(graph, total, aten.reshape.default, rest, back.args[1])
+                term = new_node(graph, total, aten.reshape.default, rest, back.args[1])
                 pair = [folded.args[0], term] if side == 0 else [term, folded.args[0]]
-                _replace(graph, back, _new(graph, total, total.target, *pair, **total.kwargs))
+                replace_node(graph, back, new_node(graph, total, total.target, *pair, **total.kwargs))
             return
-
-
-def _new(graph: fx.Graph, like: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-    """A node before `like`, in the same module, with the shape that its own arguments give it."""
-    node = graph.call_function(target, args, kwargs)
-    node.meta = dict(like.meta)
-    values = fx.node.map_arg((args, kwargs), lambda argument: argument.meta["val"])
-    fake = next(v for v in torch.utils._pytree.tree_leaves(values) if hasattr(v, "fake_mode"))
-    with fake.fake_mode, torch.no_grad():
-        node.meta["val"] = target(*values[0], **values[1])
-    return node
 
 
 def _addcmul(graph: fx.Graph, node: fx.Node) -> None:
@@ -140,8 +138,8 @@ def _addcmul(graph: fx.Graph, node: fx.Node) -> None:
     value = node.kwargs.get("value", 1)
     product = aten.mul.Tensor if operations.name(node) == "addcmul" else aten.div.Tensor
     with graph.inserting_before(node):
-        term = _new(graph, node, product, first, second)
-        _replace(graph, node, _new(graph, node, aten.add.Tensor, start, term, alpha=value))
+        term = new_node(graph, node, product, first, second)
+        replace_node(graph, node, new_node(graph, node, aten.add.Tensor, start, term, alpha=value))
 
 
 def _addmm(graph: fx.Graph, node: fx.Node) -> None:
@@ -149,37 +147,29 @@ def _addmm(graph: fx.Graph, node: fx.Node) -> None:
     beta, alpha = node.kwargs.get("beta", 1), node.kwargs.get("alpha", 1)
     product = aten.mm.default if operations.name(node) == "addmm" else aten.bmm.default
     with graph.inserting_before(node):
-        term = _new(graph, node, product, first, second)
+        term = new_node(graph, node, product, first, second)
         if beta != 1:
-            start = _new(graph, node, aten.mul.Tensor, start, beta)
-        _replace(graph, node, _new(graph, node, aten.add.Tensor, start, term, alpha=alpha))
+            start = new_node(graph, node, aten.mul.Tensor, start, beta)
+        replace_node(graph, node, new_node(graph, node, aten.add.Tensor, start, term, alpha=alpha))
 
 
 def _lerp(graph: fx.Graph, node: fx.Node) -> None:
     start, end, weight = node.args
     with graph.inserting_before(node):
         if isinstance(weight, fx.Node):
-            rest: Any = _new(graph, node, aten.rsub.Scalar, weight, 1)
+            rest: Any = new_node(graph, node, aten.rsub.Scalar, weight, 1)
         else:
             rest = 1 - weight  # type: ignore[operator]
-        kept = _new(graph, node, aten.mul.Tensor, start, rest)
-        new = _new(graph, node, aten.mul.Tensor, end, weight)
-        _replace(graph, node, _new(graph, node, aten.add.Tensor, kept, new))
+        kept = new_node(graph, node, aten.mul.Tensor, start, rest)
+        new = new_node(graph, node, aten.mul.Tensor, end, weight)
+        replace_node(graph, node, new_node(graph, node, aten.add.Tensor, kept, new))
 
 
-def _summed_stack(graph: fx.Graph, node: fx.Node) -> None:
-    stack = node.args[0]
-    if not isinstance(stack, fx.Node) or operations.name(stack) != "stack" or len(stack.users) != 1:
-        return
-    axis = stack.args[1] if len(stack.args) > 1 else stack.kwargs.get("dim", 0)
-    over = node.args[1] if len(node.args) > 1 else None
-    if list(over or ()) != [axis] or len(node.args) > 2 or node.kwargs:  # type: ignore[arg-type]
-        return
-    total, *rest = list(stack.args[0])  # type: ignore[arg-type]
+def _typed(graph: fx.Graph, node: fx.Node) -> None:
+    """`positions.type_as(x)` takes from x its type alone, which is no path for its entries."""
     with graph.inserting_before(node):
-        for term in rest:
-            total = _new(graph, node, aten.add.Tensor, total, term)
-    _replace(graph, node, total)
+        typed = new_node(graph, node, aten._to_copy.default, node.args[0], dtype=node.meta["val"].dtype)
+        replace_node(graph, node, typed)
 
 
 def _copied(graph: fx.Graph, node: fx.Node) -> None:
@@ -190,14 +180,9 @@ def _copied(graph: fx.Graph, node: fx.Node) -> None:
     if target.meta["val"].dtype != written.meta["val"].dtype:
         return
     with graph.inserting_before(node):
-        zeros = _new(graph, node, aten.zeros_like.default, target)
-        _replace(graph, node, _new(graph, node, aten.add.Tensor, zeros, written))
+        zeros = new_node(graph, node, aten.zeros_like.default, target)
+        replace_node(graph, node, new_node(graph, node, aten.add.Tensor, zeros, written))
     zeros.args = ()  # as of all tensors that are made in the shape of another
-
-
-def _replace(graph: fx.Graph, node: fx.Node, new: Any) -> None:
-    node.replace_all_uses_with(new)
-    graph.erase_node(node)
 
 
 _SPLIT: dict[str, Callable[[fx.Graph, fx.Node], None]] = {
@@ -206,6 +191,8 @@ _SPLIT: dict[str, Callable[[fx.Graph, fx.Node], None]] = {
     "addmm": _addmm,
     "baddbmm": _addmm,
     "lerp": _lerp,
-    "sum": _summed_stack,
     "copy": _copied,
+    "type_as": _typed,
+    **SUMS_OF_STACKS,
+    **SUMS_INTO_PLACES,
 }

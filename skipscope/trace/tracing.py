@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.errors import InputError, TraceError
-from skipscope.trace.export import call_untouched, does_not_run, export, in_full_precision
+from skipscope.trace.agreement import REPLAY_TOLERANCE, call_untouched, floats, relative_error
+from skipscope.trace.export import does_not_run, export, in_full_precision, record
 from skipscope.trace.graph_trunk import GraphTrunk
-from skipscope.trace.inputs import Inputs
+from skipscope.trace.inputs import Inputs, signature_of
 from skipscope.trace.module_trunk import ModuleTrunk
+from skipscope.trace.recorded_program import RecordedProgram
 from skipscope.trace.running_statistics import calibrated
 from skipscope.trace.structure import Structure
 from skipscope.trace.trunk import Trunk
 from skipscope.trace.undisturbed import undisturbed, unwrapped
 
-REPLAY_TOLERANCE = 1e-3
+DETECTION = "torchvision.models.detection"
 ROUNDING_UNITS = 100  # of the output's type, by which two runs of a deterministic model may differ
 
 
@@ -29,7 +31,7 @@ def trace(
     """Find the residual units of `model`.
 
     x: a batch of inputs: a tensor, a tuple of positional or a dict of keyword inputs.
-    units: paths of the modules that are residual units, for a model that cannot be exported.
+    units: paths of the modules that are residual units or hold them, for a model that has no graph.
     batch_axis: the axis of the inputs that runs over samples.
     calibrate: give batch norms that have never seen data the statistics of this batch, on a copy of the model.
 
@@ -38,6 +40,8 @@ def trace(
     if not isinstance(model, nn.Module):
         raise InputError(f"expected a torch.nn.Module as the model, got {type(model).__name__}")
     model = unwrapped(model)
+    _check_kind(model)
+    units = _checked_names(units)
     inputs = Inputs.of(model, x, batch_axis)
     model, inputs, notes = in_full_precision(model, inputs)
     dtype = torch.float32 if notes else None
@@ -46,15 +50,113 @@ def trace(
         notes = notes + more
     inputs.check_device(model)
     expected = None if inputs.is_meta(model) else own_output(model, inputs)
-    trunk: Trunk
     if units is not None:
-        trunk = ModuleTrunk(model, inputs, units, notes, dtype)
+        trunk: Trunk = ModuleTrunk(model, inputs, units, notes, dtype)
+        if expected is not None:
+            _check_replay(trunk, inputs, expected)
     else:
-        program, more = export(model, inputs)
-        trunk = GraphTrunk(Structure(program), batch_axis, notes + more, dtype)
-    if expected is not None:
+        trunk = _by_graph(model, inputs, expected, notes, dtype)
+    if expected is not None and _mixes_samples(model, inputs, expected):
+        trunk._notes.insert(
+            0,
+            "the output of a sample changes with the other samples. If the model computes nothing over the whole "
+            f"batch, {inputs.about_the_axis()}",
+        )
+    return trunk
+
+
+def _by_graph(
+    model: nn.Module, inputs: Inputs, expected: Any, notes: list[str], dtype: torch.dtype | None
+) -> GraphTrunk:
+    """From the exported graph; from a recorded one where that does not compute what the model does."""
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InputError(
+                f"{path} is a TorchScript module, whose operations cannot be seen; put the original nn.Module that it "
+                "was made from in its place, or name modules that are units and not scripts: units=['path.of.module']"
+            )
+    program, more = export(model, inputs)
+    trunk = GraphTrunk(Structure(program), inputs.axis, notes + more, dtype)
+    _check_measurable(trunk, inputs)
+    if expected is None:
+        return trunk
+    try:
+        _check_replay(trunk, inputs, expected)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as failure:  # a mask that is built in another way in an export, or a size that was fixed in it
+        if isinstance(program, RecordedProgram):
+            raise
+        program, more = record(model, inputs, str(failure).split(";")[0].splitlines()[0])
+        trunk = GraphTrunk(Structure(program), inputs.axis, notes + more, dtype)
         _check_replay(trunk, inputs, expected)
     return trunk
+
+
+def _check_kind(model: nn.Module) -> None:
+    """Models that are no functions of a batch, or that cannot be looked into."""
+    name = type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            f"expected a torch.nn.Module written in Python, got a TorchScript module ({name}), whose operations cannot "
+            "be seen; pass the original nn.Module that it was made from"
+        )
+    takes = next(iter(signature_of(model).parameters), "")
+    if takes == "images" and any(kind.__module__.startswith(DETECTION) for kind in type(model).__mro__):
+        part = "backbone" if isinstance(getattr(model, "backbone", None), nn.Module) else "path.of.a.part"
+        raise InputError(
+            f"{name} takes a list of images and returns a list of boxes, so it is no function of one batch; pass a "
+            f"part of it that takes a batch: ss.trace(model.{part}, torch.rand(2, 3, 224, 224))"
+        )
+
+
+def _checked_names(units: Any) -> list[str] | None:
+    if units is None:
+        return None
+    if isinstance(units, str):
+        raise InputError(f"units={units!r}: expected a list of paths of modules, got a string; pass units=[{units!r}]")
+    named = list(units) if isinstance(units, Iterable) else [units]
+    if not all(isinstance(unit, str) for unit in named):
+        raise InputError(
+            f"units={units!r}: expected a list of paths of modules, such as ['layer1.0']; see model.named_modules()"
+        )
+    return named
+
+
+def _check_measurable(trunk: GraphTrunk, inputs: Inputs) -> None:
+    """Where no state at all has a batch axis, the axis that was taken for the batch is to blame, not the model."""
+    if trunk.units or not any(left.kind == "unmeasurable" for left in trunk.left_out):
+        return
+    why = f"no state of {type(trunk.model).__name__} has an axis for the batch of {inputs.batch}"
+    if inputs.tensors()[0].dim() == 1:
+        raise InputError(f"{why}: {inputs.about_the_axis()}")
+    trunk._notes.insert(0, f"{why}: {inputs.about_the_axis()}")
+
+
+def _mixes_samples(model: nn.Module, inputs: Inputs, expected: Any) -> bool:
+    """Does the output of some samples change when others do?"""
+    norms = (module for module in model.modules() if isinstance(module, _BatchNorm))
+    if inputs.batch < 2 or any(norm.running_mean is None for norm in norms):
+        return False  # statistics of the batch mix samples too, and whoever measures is told so
+    half = inputs.batch // 2
+    others = inputs.map(lambda t: _with_other_half(t, inputs.axis, half) if inputs.carries(t) else t)
+    try:
+        found = call_untouched(model, others)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception:  # values that the model does not take
+        return False
+    for a, b in zip(floats(found), floats(expected), strict=False):
+        if a.shape == b.shape and inputs.carries(a):
+            rest = [t.narrow(inputs.axis, half, inputs.batch - half) for t in (a, b)]
+            if relative_error(*rest) > REPLAY_TOLERANCE:
+                return True
+    return False
+
+
+def _with_other_half(tensor: Tensor, axis: int, half: int) -> Tensor:
+    """The first samples replaced by the next ones."""
+    return torch.cat([tensor.narrow(axis, half, half), tensor.narrow(axis, half, tensor.shape[axis] - half)], axis)
 
 
 def own_output(model: nn.Module, inputs: Inputs) -> Any:
@@ -71,7 +173,7 @@ def own_output(model: nn.Module, inputs: Inputs) -> Any:
         raise does_not_run(model, inputs, own) from own
     # Kernels that add in no fixed order differ a little, and on average as much when the random numbers are the same;
     # a difference of a few roundings says nothing, for one pair of runs may agree to the last bit and another not.
-    rounding = ROUNDING_UNITS * max((torch.finfo(leaf.dtype).eps for leaf in _floats(first)), default=0.0)
+    rounding = ROUNDING_UNITS * max((torch.finfo(leaf.dtype).eps for leaf in floats(first)), default=0.0)
     if error > REPLAY_TOLERANCE or error > max(10 * again, rounding):
         raise InputError(
             f"two runs of {type(model).__name__} on one batch differ by a relative error of {error:.1e}: its forward "
@@ -87,42 +189,16 @@ def _check_replay(trunk: Trunk, inputs: Inputs, expected: Any) -> None:
         point = trunk.at(inputs)
         found = trunk.replay(inputs)
     error = relative_error(found, expected)
-    if not error <= REPLAY_TOLERANCE:
+    recorded = (program.tolerance for program in trunk.programs() if isinstance(program, RecordedProgram))
+    if not error <= max(REPLAY_TOLERANCE, *recorded, 0.0):
         raise TraceError(
             f"replaying the graph of {type(trunk.model).__name__} differs from its own output by a relative error of "
             f"{error:.1e}; the model may depend on something outside its inputs and weights. "
             "Name the modules of its residual units instead: ss.trace(model, x, units=['path.of.module', ...])"
         )
-    finite = [torch.isfinite(leaf) for leaf in _floats(expected)]
+    finite = [torch.isfinite(leaf) for leaf in floats(expected)]
     if not all(some.all() for some in finite):
         where = point.first_not_finite() or "the code after the last unit"
         trunk._notes.insert(0, f"the output has NaN or infinite entries, which first arise in {where}")
     # Where nothing is finite there is nothing to compare.
     trunk.replay_error = error if not finite or any(some.any() for some in finite) else None
-
-
-def _floats(output: Any) -> list[Tensor]:
-    leaves = pytree.tree_leaves(output)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()]
-
-
-def relative_error(found: Any, expected: Any) -> float:
-    """The largest difference over the largest entry, over all floating outputs; equal non-finite entries agree."""
-    worst = 0.0
-    for a, b in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
-        if isinstance(b, Tensor) and b.is_floating_point() and b.numel():
-            finite = torch.isfinite(b)
-            if a.shape != b.shape or not _same_outside(finite, a, b):
-                return float("inf")
-            if finite.any():
-                scale = b[finite].abs().max().item() or 1.0
-                worst = max(worst, (a[finite] - b[finite]).abs().max().item() / scale)
-    return worst
-
-
-def _same_outside(finite: Tensor, a: Tensor, b: Tensor) -> bool:
-    """Are the entries that are not finite the same ones: NaN, or infinite of one sign?"""
-    if not torch.equal(finite, torch.isfinite(a)):
-        return False
-    ours, theirs = a[~finite], b[~finite]
-    return bool(((ours == theirs) | (ours.isnan() & theirs.isnan())).all())

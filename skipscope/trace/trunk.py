@@ -20,7 +20,7 @@ from skipscope.errors import TraceError
 from skipscope.trace import table
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
-from skipscope.trace.rule import LeftOut
+from skipscope.trace.region import LeftOut
 from skipscope.trace.running_statistics import never_seen
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Unit(Span):
     """A residual unit: exit = tail(skip(entry) + branch(entry))."""
 
     index: int
-    kind: str  # of the skip: identity, scaled, pad, pool, projection, layout
+    kind: str  # of the skip: identity, scaled, gated, streams, pad, pool, projection, layout
     stage: int | None  # its number, counted from 1 as in names and tables: trunk.stages[unit.stage - 1]
     branches: int  # how many terms the skip is added to: two where attention and feed-forward are parallel
     parameter_names: list[str]
@@ -149,6 +149,16 @@ class Unit(Span):
         """The unit whose branch this one lies in."""
 
     @property
+    def side_outputs(self) -> list[str]:
+        """Values inside that are also used elsewhere, by the modules that made them: attention maps, router logits."""
+        return []
+
+    def mix(self, x: Any) -> Tensor:
+        """What the entry is multiplied by on the skip, at a batch of model inputs or a point: the gate of a gated unit,
+        the matrix that mixes the streams (..., streams, streams), the factor of a scaled skip."""
+        raise TraceError(f"{self.name} was traced as a module, and what its skip multiplies by is not known")
+
+    @property
     def parameters(self) -> int:
         """The number of weights that the unit uses, each counted once."""
         return sum(self.trunk.model.get_parameter(name).numel() for name in self.parameter_names)
@@ -161,6 +171,7 @@ class Unit(Span):
             "branches": self.branches,
             "tail": self.tail.operations,
             "context": self.context,
+            "side_outputs": self.side_outputs,
             "stage": self.stage,
             "inside": self.parent.name if self.parent else None,
             "entry_shape": list(self.entry_shape),

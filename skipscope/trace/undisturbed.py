@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from skipscope.errors import TraceError
 from skipscope.numerics import measuring
 
 
@@ -89,3 +91,37 @@ def _kept_buffers(model: nn.Module) -> Iterator[None]:
             if buffer._version != version:
                 buffer.data.copy_(value)
                 torch._C._autograd._unsafe_set_version_counter((buffer,), (version,))
+
+
+@contextmanager
+def unconverted(model: nn.Module) -> Iterator[None]:
+    """A conversion in a forward pass that changes nothing (`self.layer = self.layer.to(self.dtype)`) does nothing.
+
+    Torch writes the result of a conversion into the weight, also where it is the weight itself. Inside `torch.func` the
+    result is a wrapper that ends with the derivative, and the next use of the weight is a segmentation fault.
+    """
+    # There may be such a context around this one; a script converts nothing in its forward pass.
+    modules = (module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule))
+    changed = [module for module in modules if "_apply" not in vars(module)]
+    for module in changed:
+        module._apply = partial(_converted, module)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for module in changed:
+            vars(module).pop("_apply", None)
+
+
+def _converted(module: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+    weights = [*module.parameters(recurse), *module.buffers(recurse)]
+    kinds = {(weight.dtype, weight.device) for weight in weights}
+    with torch._C.DisableTorchFunction():  # what happens to weights is no step of the forward pass for those who watch
+        after = [function(torch.empty(0, dtype=dtype, device=device)) for dtype, device in kinds]
+        if {(tensor.dtype, tensor.device) for tensor in after} == kinds:
+            return module
+        if torch._C._functorch.peek_interpreter_stack() is None:
+            return type(module)._apply(module, function, recurse)
+    raise TraceError(
+        f"the forward converts the weights of a {type(module).__name__} to another type or device, which cannot be "
+        "done while a derivative is taken; convert the model before it is traced"
+    )

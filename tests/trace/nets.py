@@ -501,7 +501,7 @@ CASES: dict[str, Case] = {
         [("0", "identity"), ("2", "identity"), ("4", "identity")],
         tails=[["relu"]] * 3,
     ),
-    "highway": Case(lambda: nn.Sequential(Highway(), Highway()), vector, [], left_out=["gated", "gated"]),
+    "highway": Case(lambda: nn.Sequential(Highway(), Highway()), vector, [("0", "gated"), ("1", "gated")]),
     "u-net, concatenated": Case(
         lambda: UNet("cat"),
         image,
@@ -555,7 +555,7 @@ CASES: dict[str, Case] = {
         lambda: Residual(Residual(mlp())), vector, [("branch", "identity"), ("branch#2", "identity")], parents=[1, None]
     ),
     "hand-written gelu, norm, rotation": Case(HandWritten, vector, []),
-    "coupling": Case(Coupling, vector, [], left_out=["entangled", "entangled", "concatenation"]),
+    "coupling": Case(Coupling, vector, [("f", "identity"), ("g", "identity")]),
     "parallel branches": Case(Parallel, vector, [], left_out=["parallel"]),
     "low-rank adapter": Case(
         lambda: nn.Sequential(Residual(nn.Sequential(LowRank(), nn.ReLU(), LowRank()))),
@@ -577,7 +577,9 @@ CASES: dict[str, Case] = {
         [("first", "identity"), ("second", "identity")],
     ),
     "batch folded into tokens around a sum": Case(lambda: FoldedBatch(1), tokens, [("blocks.0", "identity")]),
-    "batch folded into tokens": Case(lambda: FoldedBatch(2), tokens, [], left_out=["unmeasurable"] * 2),
+    "batch folded into tokens": Case(
+        lambda: FoldedBatch(2), tokens, [("blocks.0", "identity"), ("blocks.1", "identity")]
+    ),
     "modulated by a context": Case(
         Modulated,
         lambda batch: (vector(batch), vector(batch)),

@@ -12,7 +12,11 @@ from torch.utils import _pytree as pytree
 
 import skipscope as ss
 from skipscope.trace.tracing import relative_error
-from tests.trace.nets import CASES, Case
+from tests.trace.beyond_sums import BEYOND
+from tests.trace.nets import CASES as PLAIN
+from tests.trace.nets import Case
+
+CASES = PLAIN | BEYOND
 
 
 @cache

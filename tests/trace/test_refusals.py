@@ -176,3 +176,131 @@ def test_named_units_inside_inference_mode() -> None:
         found = ss.trace(model, x + 0, units=["l.0", "l.1"]).at(x + 0).states
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.clone(), b)
+
+
+# -- batches that are none
+
+
+class SequenceFirst(nn.Module):
+    """Takes (steps, batch, features), as torch's own layers do unless they are told otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(D, 2, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+class Graph(nn.Module):
+    """Sends messages along the edges of one graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(D, D) for _ in range(2))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + torch.zeros_like(x).index_add(0, edge_index[1], layer(x)[edge_index[0]]).relu()
+        return x
+
+
+@pytest.mark.parametrize("units", [None, ["layer"]])
+def test_sequences_with_the_steps_first(units: list[str] | None) -> None:
+    torch.manual_seed(0)
+    model, x = SequenceFirst(), torch.randn(5, 3, D)
+    trunk = ss.trace(model, x, units=units)
+    assert "axis 0 of the first input, of shape (5, 3, 8), seems not to be the batch" in trunk.notes[0]
+    assert "batch_axis=" in trunk.notes[0]
+    with pytest.raises(ss.InputError, match=r"axis 0 of the state is not the batch.*batch_axis=1"):
+        trunk[0].jacobian(x)
+    trunk = ss.trace(model, x, units=units, batch_axis=1)
+    assert not any("seems not to be the batch" in note for note in trunk.notes)
+    assert trunk[0].jacobian(x).shape == (3, 5 * D, 5 * D)
+
+
+def test_the_nodes_of_a_graph_are_no_batch() -> None:
+    torch.manual_seed(0)
+    x, edges = torch.randn(6, D), torch.randint(0, 6, (2, 12))
+    trunk = ss.trace(Graph(), (x, edges))
+    assert "The nodes of one graph are no batch" in trunk.notes[0]
+    with pytest.raises(ss.InputError, match="axis 0 of the state is not the batch"):
+        trunk[0].jacobian((x, edges))
+    trunk = ss.trace(Graph(), {"edge_index": edges, "x": x})
+    assert not trunk.units
+    assert "axis 0 of the first input, of shape (2, 12), seems not to be the batch" in trunk.notes[0]
+
+
+def test_statistics_of_the_batch_are_not_taken_for_another_axis() -> None:
+    norm = nn.BatchNorm1d(D, track_running_stats=False)
+    trunk = ss.trace(nn.Sequential(Residual(nn.Sequential(norm, nn.Linear(D, D)))), torch.randn(4, D))
+    assert not any("seems not to be the batch" in note for note in trunk.notes)
+
+
+def test_one_vector_is_no_batch() -> None:
+    model, x = small()
+    with pytest.raises(ss.InputError, match=r"of shape \(8,\), seems to be one sample and no batch.*x\[None\]"):
+        ss.trace(model, x[0])
+    with pytest.raises(ss.TraceError, match=r"of shape \(8,\), seems to be one sample and no batch.*x\[None\]"):
+        ss.trace(model, x[0], units=["0", "1"])
+    assert len(ss.trace(model, x[0][None])) == 2
+
+
+@pytest.mark.parametrize("axis", [-1, "0", None])
+def test_an_axis_that_is_none(axis: object) -> None:
+    model, x = small()
+    with pytest.raises(ss.InputError, match="expected the number of an axis, counted from 0"):
+        ss.trace(model, x, batch_axis=axis)  # type: ignore[arg-type]
+
+
+# -- models and names that are none
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_torchscript_modules(how: str) -> None:
+    model, x = small()
+    model = model[:2]
+    scripted = torch.jit.script(model) if how == "script" else torch.jit.trace(model, x)
+    with pytest.raises(ss.InputError, match=r"got a TorchScript module .* pass the original nn.Module"):
+        ss.trace(scripted, x)
+    with pytest.raises(ss.InputError, match=r"0 is a TorchScript module.* in its place"):
+        ss.trace(nn.Sequential(scripted, Residual(mlp())), torch.randn(4, D))
+
+
+def test_detection_models() -> None:
+    detection = pytest.importorskip("torchvision").models.detection
+    model = detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=2)
+    for batch in (torch.rand(2, 3, 64, 64), [torch.rand(3, 64, 64)], ([torch.rand(3, 64, 64)],)):
+        with pytest.raises(ss.InputError, match=r"SSD takes a list of images.*ss.trace\(model.backbone, torch.rand"):
+            ss.trace(model, batch)
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ("blocks.0", r"units='blocks.0': expected a list .* got a string; pass units=\['blocks.0'\]"),
+        ([0, 1], r"units=\[0, 1\]: expected a list of paths of modules"),
+        (3, "units=3: expected a list of paths of modules"),
+    ],
+)
+def test_names_that_are_no_list_of_paths(units: object, message: str) -> None:
+    model, x = small()
+    with pytest.raises(ss.InputError, match=message):
+        ss.trace(model, x, units=units)  # type: ignore[arg-type]
+
+
+def test_a_forward_that_takes_keywords_only() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Residual(mlp())
+
+        def forward(self, *, x: Tensor, scale: float = 1.0) -> Tensor:
+            return self.block(x) * scale
+
+    x = torch.randn(4, D)
+    for batch in (x, (x,)):
+        with pytest.raises(ss.InputError, match=r"takes keyword inputs only \(x, scale\).*pass a dict such as \{'x'"):
+            ss.trace(Named(), batch)
+    assert len(ss.trace(Named(), {"x": x})) == 1

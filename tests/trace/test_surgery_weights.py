@@ -170,4 +170,4 @@ def test_only_matrices_of_the_branch_get_noise() -> None:
 
     assert branch_matrices(ss.trace(nn.Sequential(LayerScale()), x)[0]) == ["0.conv.weight"]
     with pytest.raises(ss.InputError, match="no weight of a convolution or linear layer"):
-        noisy_weights(ss.trace(nn.Sequential(Residual(nn.BatchNorm2d(4))).eval(), x)[0], 0.5, seed=0)
+        noisy_weights(ss.trace(nn.Sequential(Residual(nn.AvgPool2d(3, 1, 1))).eval(), x)[0], 0.5, seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +70,23 @@ def test_nothing_of_the_model_changes(units: list[str] | None) -> None:
     )
 
 
-def test_nothing_changes_when_the_export_fails() -> None:
+@pytest.mark.parametrize("recordable", [True, False])
+def test_nothing_changes_when_the_export_fails(recordable: bool) -> None:
     class Branching(Model):
         def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x) if x.sum() > 0 else x
+            scale = 1.0 if recordable else x.square().mean().item()  # that a number depends on x is not recorded
+            return super().forward(x) * scale if x.sum() < 1e6 else x
 
-    model = Branching().train()
-    before = snapshot(model)
-    with pytest.raises(ss.TraceError):
-        ss.trace(model, torch.randn(4, D))
+    model, x = Branching().train(), torch.randn(4, D)
+    before, copied, state = snapshot(model), x.clone(), torch.get_rng_state()
+    with nullcontext() if recordable else pytest.raises(ss.TraceError, match="cannot be exported"):
+        ss.trace(model, x)
     after = snapshot(model)
-    before.pop("values"), after.pop("values")
+    values, kept = before.pop("values"), after.pop("values")
     assert before == after
+    assert all(torch.equal(values[name], kept[name]) for name in values)
+    assert torch.equal(x, copied)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_measures_in_evaluation_mode() -> None:
