@@ -1,19 +1,25 @@
 """Trace many architectures and write what was found to docs/architectures.md.
 
-    make architectures                               all of them, about ten minutes on one core
+    make architectures                               all of them, half an hour on two cores
     .venv/bin/python scripts/architectures.py dla34  only these, printed in full, nothing written
 
 Weights are random, inputs small, nothing is downloaded. Each model has the number of residual units that its design
-has (its blocks, times the sums in a block), so that the table shows where the rule and the design disagree.
+has (its blocks, times the sums in a block), which was written down from its code before any of them was traced:
+`architecture_models`. What the first trace of each found is kept in `architecture_models/first_run.json`.
 """
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import os
 import platform
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,185 +31,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import skipscope as ss  # noqa: E402
+from scripts.architecture_models import MODELS, PARTS  # noqa: E402
 from skipscope.trace.tracing import relative_error  # noqa: E402
-from tests.trace.families import (  # noqa: E402
-    BERT,
-    FAMILIES,
-    GPT2,
-    LLAMA,
-    VIT,
-    Batch,
-    huggingface,
-    images,
-    main_output,
-    source_and_target,
-    timm,
-    tokens,
-    torchvision,
-)
-from tests.trace.nets import CASES  # noqa: E402
+from tests.trace.families import main_output  # noqa: E402
 
 TARGET = ROOT / "docs" / "architectures.md"
+FIRST_RUN = ROOT / "scripts" / "architecture_models" / "first_run.json"
 TRACED, REPLAYED = 2, 3  # batch sizes
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model, its input by batch size, and the residual units that its design has."""
-
-    make: Callable[[], nn.Module]
-    x: Batch
-    known: int
-    remark: str = ""  # why the known number is what it is, where a reader might expect another
-
-
-def pixels(side: int) -> Batch:
-    return lambda batch: {"pixel_values": torch.randn(batch, 3, side, side)}
-
-
-def waveform(batch: int) -> dict[str, Tensor]:
-    return {"input_values": torch.randn(batch, 400)}
-
-
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 64}
-HEADS = {**SMALL, "num_attention_heads": 2}
-BART = {
-    "d_model": 16,
-    **{f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")},
-    **{f"{part}_ffn_dim": 32 for part in ("encoder", "decoder")},
-    "vocab_size": 64,
-    "max_position_embeddings": 32,
-}
-PYRAMID = {"hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 2, 1]}
-
-MORE: dict[str, Model] = {
-    # -- torchvision
-    "resnet152": Model(torchvision("resnet152"), images(32), 50),
-    "mobilenet_v3_large": Model(torchvision("mobilenet_v3_large"), images(32), 10),
-    "mnasnet1_0": Model(torchvision("mnasnet1_0"), images(32), 10),
-    "shufflenet_v2_x1_0": Model(torchvision("shufflenet_v2_x1_0"), images(32), 0, "its two halves are concatenated"),
-    "squeezenet1_1": Model(torchvision("squeezenet1_1"), images(32), 0, "its expansions are concatenated"),
-    "swin_v2_t": Model(torchvision("swin_v2_t"), images(32), 24),
-    # -- timm, convolutional
-    "timm seresnet50": Model(timm("seresnet50"), images(32), 16),
-    "timm skresnet18": Model(timm("skresnet18"), images(32), 8),
-    "timm res2net50_26w_4s": Model(timm("res2net50_26w_4s"), images(32), 16),
-    "timm regnety_002": Model(timm("regnety_002"), images(32), 13),
-    "timm eca_nfnet_l0": Model(timm("eca_nfnet_l0"), images(32), 12),
-    "timm convnextv2_atto": Model(timm("convnextv2_atto"), images(32), 12),
-    "timm tf_efficientnetv2_b0": Model(timm("tf_efficientnetv2_b0"), images(32), 15),
-    "timm mobilenetv3_small_100": Model(timm("mobilenetv3_small_100"), images(32), 6),
-    "timm ghostnet_100": Model(timm("ghostnet_100"), images(32), 16),
-    "timm repvgg_a0": Model(
-        timm("repvgg_a0"),
-        images(32),
-        17,
-        "22 blocks, of which 5 change the shape and have no skip; the skip of the others is a batch norm",
-    ),
-    "timm dla34": Model(timm("dla34"), images(64), 12),
-    "timm hrnet_w18_small": Model(
-        timm("hrnet_w18_small"), images(64), 23, "the sums that fuse its resolutions are no units"
-    ),
-    "timm darknet53": Model(timm("darknet53"), images(32), 23),
-    "timm cspresnet50": Model(timm("cspresnet50"), images(32), 13),
-    "timm xception41": Model(timm("xception41"), images(64), 12),
-    "timm inception_resnet_v2": Model(timm("inception_resnet_v2"), images(96), 40),
-    "timm rexnet_100": Model(
-        timm("rexnet_100"),
-        images(32),
-        11,
-        "the skip goes to the first channels of a block only; the rest is concatenated",
-    ),
-    "timm repvit_m0_9": Model(timm("repvit_m0_9"), images(32), 49),
-    "timm ese_vovnet19b_dw": Model(timm("ese_vovnet19b_dw"), images(32), 0, "its layers are concatenated"),
-    # -- timm, transformers and multilayer perceptrons
-    "timm deit_tiny": Model(timm("deit_tiny_patch16_224", img_size=32, depth=3), images(32), 6),
-    "timm beit_base": Model(timm("beit_base_patch16_224", img_size=32, depth=3), images(32), 6),
-    "timm cait_xxs24": Model(
-        timm("cait_xxs24_224", img_size=32, depth=3),
-        images(32),
-        9,
-        "three layers of two, two class layers of two; the first class token is a parameter, not a state",
-    ),
-    "timm xcit_nano_12": Model(timm("xcit_nano_12_p16_224", depth=3), images(32), 13),
-    "timm volo_d1": Model(timm("volo_d1_224", img_size=64), images(64), 40),
-    "timm swinv2_tiny": Model(timm("swinv2_tiny_window8_256", img_size=64), images(64), 24),
-    "timm coatnet_nano": Model(timm("coatnet_nano_rw_224", img_size=64), images(64), 25),
-    "timm maxvit_rmlp_pico": Model(timm("maxvit_rmlp_pico_rw_256", img_size=64), images(64), 55),
-    "timm levit_128s": Model(timm("levit_128s"), images(224), 20),
-    "timm pit_ti": Model(timm("pit_ti_224"), images(224), 24),
-    "timm crossvit_9": Model(timm("crossvit_9_240"), images(240), 30),
-    "timm davit_tiny": Model(timm("davit_tiny"), images(64), 48),
-    "timm hiera_tiny": Model(timm("hiera_tiny_224"), images(224), 24),
-    "timm edgenext_xx_small": Model(timm("edgenext_xx_small"), images(64), 15),
-    "timm mobilevit_xxs": Model(
-        timm("mobilevit_xxs"), images(64), 21, "in its transformers the batch and the places in a patch are one axis"
-    ),
-    "timm caformer_s18": Model(timm("caformer_s18"), images(64), 36),
-    "timm poolformer_s12": Model(timm("poolformer_s12"), images(32), 24),
-    "timm resmlp_12": Model(timm("resmlp_12_224"), images(224), 24),
-    "timm gmlp_ti16": Model(timm("gmlp_ti16_224"), images(224), 30),
-    # -- Hugging Face, text
-    "roberta": Model(huggingface("roberta", **BERT), tokens(), 4),
-    "distilbert": Model(
-        huggingface("distilbert", dim=16, n_layers=2, n_heads=2, hidden_dim=32, vocab_size=64), tokens(), 4
-    ),
-    "albert": Model(huggingface("albert", embedding_size=8, **BERT), tokens(), 4, "one layer, called twice"),
-    "electra": Model(huggingface("electra", embedding_size=8, **BERT), tokens(), 4),
-    "deberta-v2": Model(huggingface("deberta-v2", **BERT), tokens(), 4),
-    "mistral": Model(huggingface("mistral", **LLAMA), tokens(), 4),
-    "mixtral": Model(huggingface("mixtral", num_local_experts=4, **LLAMA), tokens(), 4),
-    "qwen2": Model(huggingface("qwen2", **LLAMA), tokens(), 4),
-    "qwen3": Model(huggingface("qwen3", head_dim=8, **LLAMA), tokens(), 4),
-    "gemma2": Model(huggingface("gemma2", head_dim=8, **LLAMA), tokens(), 4),
-    "gemma3": Model(huggingface("gemma3_text", head_dim=8, **LLAMA), tokens(), 4),
-    "phi": Model(huggingface("phi", **BERT), tokens(), 2, "attention and feed-forward are parallel"),
-    "gptj": Model(huggingface("gptj", rotary_dim=4, **GPT2), tokens(), 2, "attention and feed-forward are parallel"),
-    "opt": Model(
-        huggingface("opt", ffn_dim=32, word_embed_proj_dim=16, max_position_embeddings=32, **HEADS), tokens(), 4
-    ),
-    "bloom": Model(huggingface("bloom", hidden_size=16, n_layer=2, n_head=2, vocab_size=64), tokens(), 4),
-    "falcon": Model(huggingface("falcon", **HEADS), tokens(), 2, "attention and feed-forward are parallel"),
-    "bart": Model(huggingface("bart", **BART), source_and_target, 10),
-    "mamba": Model(
-        huggingface("mamba", state_size=4, **SMALL),
-        tokens(),
-        4,
-        "inside each layer the scan's own skip, scaled by the parameter D, is a unit too",
-    ),
-    "mamba2": Model(
-        huggingface("mamba2", state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4, **SMALL), tokens(), 2
-    ),
-    # -- Hugging Face, images and sound
-    "clip vision": Model(huggingface("clip_vision_model", "CLIPVisionModel", **VIT), pixels(16), 4),
-    "dinov2": Model(
-        huggingface("dinov2", **{key: value for key, value in VIT.items() if key != "intermediate_size"}), pixels(16), 4
-    ),
-    "convnext": Model(huggingface("convnext", **PYRAMID), pixels(64), 5),
-    "segformer": Model(huggingface("segformer", num_attention_heads=[1, 2, 2, 2], **PYRAMID), pixels(64), 10),
-    "wav2vec2": Model(
-        huggingface(
-            "wav2vec2",
-            intermediate_size=32,
-            conv_dim=(8, 8),
-            conv_stride=(5, 2),
-            conv_kernel=(10, 3),
-            num_conv_pos_embeddings=4,
-            num_conv_pos_embedding_groups=2,
-            num_feat_extract_layers=2,
-            **HEADS,
-        ),
-        waveform,
-        5,
-        "its convolutional position embedding is added to the state that it is computed from",
-    ),
-}
-HAND_WRITTEN = ("highway", "u-net, concatenated", "cross-attention", "time conditioning", "coupling")
-MODELS: dict[str, Model] = {
-    **{name: Model(family.make, family.x, family.units) for name, family in FAMILIES.items()},
-    **MORE,
-    **{f"(ours) {name}": Model(CASES[name].make, CASES[name].x, len(CASES[name].units)) for name in HAND_WRITTEN},
-}
+LARGEST_STATE = 50_000  # entries of a unit whose Jacobian is tested
+LIBRARIES = {"torchvision": PARTS[0], "timm": PARTS[1], "Hugging Face": PARTS[2], "hand-written": PARTS[3]}
 
 
 @dataclass
@@ -212,7 +48,8 @@ class Row:
 
     name: str
     known: int
-    remark: str
+    source: str = ""
+    remark: str = ""
     model: str = ""
     parameters: int = 0
     units: int = 0
@@ -225,11 +62,21 @@ class Row:
     reasons: list[str] = field(default_factory=list)
     error: float = float("nan")
     seconds: float = float("nan")
+    recorded: bool = False  # from one pass, where the export failed
+    jacobian: str = ""  # how the test of one unit's Jacobian ended
     failure: str = ""
 
     def cells(self) -> list[str]:
         if self.failure:
-            return [self.name, self.model, count(self.parameters), "failed", str(self.known), *[""] * 6]
+            return [
+                self.name,
+                self.model,
+                count(self.parameters),
+                "failed",
+                f"**{self.known}**",
+                self.source,
+                *[""] * 7,
+            ]
         inner = f" ({self.nested} nested)" if self.nested else ""
         extra = {f"{n} branches": times for n, times in self.branches.items() if n != 1}
         return [
@@ -238,27 +85,36 @@ class Row:
             count(self.parameters),
             f"{self.units}{inner}",
             str(self.known) if self.known == self.units else f"**{self.known}**",
+            self.source,
             listed({**self.skips, **extra}),
             listed(self.tails),
             str(self.contexts or ""),
             listed(self.left_out),
-            f"{self.error:.0e}" if self.error else "0",
+            (f"{self.error:.0e}" if self.error else "0") + (" (recorded)" if self.recorded else ""),
+            self.jacobian,
             f"{self.seconds:.1f}",
         ]
 
 
-def examine(name: str, model: Model, verbose: bool = False) -> Row:
+def examine(name: str, verbose: bool = False) -> Row:
     """Trace one model; whatever goes wrong is a row of the table, not the end of the run."""
-    row = Row(name, model.known, model.remark)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    model = MODELS[name]
+    row = Row(name, model.known, model.source, model.remark)
     torch.manual_seed(0)
     try:
         network = model.make().eval()
         row.model, row.parameters = type(network).__name__, sum(p.numel() for p in network.parameters())
+        x = model.x(TRACED)
         began = time.perf_counter()
-        trunk = ss.trace(network, model.x(TRACED))
+        trunk = ss.trace(network, x)
         row.seconds = time.perf_counter() - began
-        x = model.x(REPLAYED)
+        row.recorded = any("recorded from one pass" in note for note in trunk.notes)
+        if not any("holds only for batches" in note for note in trunk.notes):
+            x = model.x(REPLAYED)
         row.error = relative_error(main_output(trunk.replay(x)), own_output(network, x))
+        row.jacobian = jacobian_test(trunk, x)
     except Exception as error:  # any kind: it is what the table must say
         row.failure = f"{type(error).__name__}: {error}"
         return row
@@ -276,6 +132,21 @@ def examine(name: str, model: Model, verbose: bool = False) -> Row:
         first = next(left for left in telling if left.kind == kind)
         row.reasons.append(f"{times} {kind}, the first in `{first.where or 'the model itself'}`: {first.reason}")
     return row
+
+
+def jacobian_test(trunk: ss.Trunk, x: Any) -> str:
+    """Of the smallest unit in the middle of the trunk or after it: is its Jacobian the derivative of the unit?"""
+    half = [unit for unit in trunk.units[len(trunk.units) // 2 :] if _entries(unit) <= LARGEST_STATE]
+    if not half:
+        return "too large" if trunk.units else ""
+    try:
+        return ss.verify(min(half, key=_entries).jacobian(x)).verdict
+    except ss.SkipscopeError as error:
+        return f"refused: {str(error).split(';')[0]}"
+
+
+def _entries(unit: ss.Unit) -> int:
+    return torch.Size(unit.entry_shape).numel()
 
 
 def own_output(network: nn.Module, x: Any) -> Tensor:
@@ -317,8 +188,8 @@ def explained(row: Row) -> Iterable[str]:
 
 
 HEADER = (
-    "model | class | parameters | units found | by design | skips | tails | with context | left out | replay error | "
-    "trace (s)"
+    "model | class | parameters | units found | by design | counted at | skips | tails | with context | left out | "
+    "replay error | Jacobian test | trace (s)"
 ).split(" | ")
 
 
@@ -327,53 +198,79 @@ def document(rows: list[Row], minutes: float) -> str:
     import torchvision as torchvision_library
     import transformers
 
-    agreeing = sum(not row.failure and row.units == row.known for row in rows)
     versions = ", ".join(
         f"{library.__name__} {library.__version__}"
         for library in (torch, torchvision_library, timm_library, transformers)
     )
-    lines = [
-        "# Architectures",
-        "",
-        f"What `ss.trace` finds in {len(rows)} models with random weights and small inputs. Made by",
-        f"`make architectures` in {minutes:.0f} minutes ({versions}; Python {platform.python_version()}; {machine()}).",
-        "",
-        f"In {agreeing} of {len(rows)} models the number of units is the one that the design gives (its blocks, times",
-        "the sums in a block); where it is not, that number is bold.",
-        "",
-        f"Traced at batch size {TRACED}; the replay error is the largest difference from the model's own output at",
-        f"batch size {REPLAYED}, over its largest entry, in float32.",
-        "Pointwise sums (in activations, norms and rotations) are not listed among what was left out.",
-        "",
-        "| " + " | ".join(HEADER) + " |",
-        "|" + "---|" * len(HEADER),
-        *("| " + " | ".join(row.cells()) + " |" for row in rows),
-        "",
-        "## Notes on some rows",
-        "",
-        *(f"- {line}" for row in rows for line in explained(row)),
-        "",
-    ]
-    return "\n".join(lines)
+    tests = Counter(row.jacobian for row in rows if row.jacobian)
+    return "\n".join(
+        [
+            "# Architectures",
+            "",
+            f"What `ss.trace` finds in {len(rows)} models with random weights and small inputs. Made by",
+            f"`make architectures` in {minutes:.0f} minutes",
+            f"({versions}; Python {platform.python_version()}; {machine()}).",
+            "",
+            "The number of units of each model was written down from its code before it was traced (its blocks, times",
+            "the sums in a block; the column says where they are). Where another number is found, that of the design is",
+            "bold, and a note below says why.",
+            "",
+            "| | models | as designed | at the first trace |",
+            "|---|---|---|---|",
+            *summary(rows),
+            "",
+            f"Traced at batch size {TRACED}; the replay error is the largest difference from the model's own output at",
+            f"batch size {REPLAYED} (at {TRACED} where the graph holds for that alone), over its largest entry, in",
+            "float32. *Recorded*: `torch.export` could not take the model, and its graph is that of one pass. The",
+            f"Jacobian test is that of one unit in the second half of the trunk: {listed(tests)}.",
+            "Pointwise sums (in activations, norms and rotations) are not listed among what was left out.",
+            "",
+            "| " + " | ".join(HEADER) + " |",
+            "|" + "---|" * len(HEADER),
+            *("| " + " | ".join(row.cells()) + " |" for row in rows),
+            "",
+            "## Notes on some rows",
+            "",
+            *(f"- {line}" for row in rows for line in explained(row)),
+            "",
+        ]
+    )
+
+
+def summary(rows: list[Row]) -> Iterable[str]:
+    """For each library how many have the number of units of their design, now and when they were traced first."""
+    first = json.loads(FIRST_RUN.read_text())
+    found = {row.name: row for row in rows}
+    for library, models in LIBRARIES.items():
+        now = sum(not found[name].failure and found[name].units == model.known for name, model in models.items())
+        then = sum(first.get(name) == model.known for name, model in models.items())
+        share = f"{now} ({now / len(models):.1%})"
+        yield f"| {library} | {len(models)} | {share} | {then} of {sum(name in first for name in models)} |"
 
 
 def main(chosen: list[str]) -> None:
-    torch.set_num_threads(1)
-    unknown = [name for name in chosen if not any(name in known for known in MODELS)]
-    if unknown:
-        raise SystemExit(f"no model's name has {unknown[0]!r} in it; there are: {', '.join(MODELS)}")
+    names = [name for name in MODELS if not chosen or any(part in name for part in chosen)]
+    if not names:
+        raise SystemExit(f"no model's name has {' or '.join(chosen)} in it; there are: {', '.join(MODELS)}")
     began = time.perf_counter()
-    rows = []
-    for name, model in MODELS.items():
-        if chosen and not any(part in name for part in chosen):
-            continue
-        row = examine(name, model, verbose=bool(chosen))
-        print(f"{name}: {row.failure or f'{row.units} units, {row.known} by design, {row.seconds:.1f} s'}", flush=True)
-        rows.append(row)
-    if not chosen:
-        TARGET.parent.mkdir(exist_ok=True)
-        TARGET.write_text(document(rows, (time.perf_counter() - began) / 60))
-        print(f"wrote {TARGET.relative_to(ROOT)}")
+    rows: list[Row] = []
+    if chosen:
+        for name in names:
+            report(examine(name, verbose=True))
+        return
+    # New processes now and then: what many models leave in memory would slow down the others.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), context, max_tasks_per_child=40) as pool:
+        for row in pool.map(examine, names):
+            report(row)
+            rows.append(row)
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(document(rows, (time.perf_counter() - began) / 60))
+    print(f"wrote {TARGET.relative_to(ROOT)}")
+
+
+def report(row: Row) -> None:
+    print(f"{row.name}: {row.failure or f'{row.units} units, {row.known} by design, {row.seconds:.1f} s'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -180,14 +180,15 @@ def test_half_precision_is_measured_in_single() -> None:
 # -- words
 
 
-class Gated(nn.Module):
+class Parallel(nn.Module):
+    """Two branches, and no skip."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.gate, self.branch = nn.Linear(N, N), nn.Linear(N, N)
+        self.first, self.second = nn.Linear(N, N), nn.Linear(N, N)
 
     def forward(self, x: Tensor) -> Tensor:
-        open_ = torch.sigmoid(self.gate(x))
-        return open_ * torch.relu(self.branch(x)) + (1 - open_) * x
+        return torch.relu(self.first(x)) + torch.relu(self.second(x))
 
 
 class Locked(nn.Module):
@@ -232,8 +233,8 @@ class BackwardOnly(nn.Module):
     [
         (lambda: nn.Sequential(nn.Linear(N, N), nn.ReLU(), nn.Linear(N, 3)).double(), "has no residual units."),
         (
-            lambda: nn.Sequential(nn.Linear(N, N), Gated(), nn.Linear(N, 3)).double(),
-            "has no residual units; 1 is none: its skip is multiplied",
+            lambda: nn.Sequential(nn.Linear(N, N), Parallel(), nn.Linear(N, 3)).double(),
+            "has no residual units; 1 is none: every path has an activation",
         ),
         (Locked, "Locked cannot be copied: cannot pickle"),
         (Deciding, "Deciding cannot be exported: "),

@@ -1211,7 +1211,12 @@ MODELS: dict[str, Model] = {
     ),
     "switch_transformers": Model(
         huggingface(
-            "switch_transformers", num_experts=2, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1, **T5
+            "switch_transformers",
+            num_experts=2,
+            num_decoder_layers=2,
+            num_sparse_encoder_layers=1,
+            num_sparse_decoder_layers=1,
+            **T5,
         ),
         source_and_target,
         10,

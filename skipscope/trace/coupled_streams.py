@@ -11,13 +11,17 @@ its state is E' itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from skipscope.trace import operations
+from skipscope.trace.flow import Flow
 from skipscope.trace.graph_edits import new_node, replace_node, same_tensor, zeros_like
 from skipscope.trace.program import Program
 
@@ -62,6 +66,10 @@ class _Joining:
                 found.add(node)
         return found
 
+    @cached_property
+    def _paths(self) -> Mapping[fx.Node, Any]:
+        return Flow(self._program).predecessors
+
     # -- which sums
 
     def turns(self) -> list[_Turn]:
@@ -92,7 +100,9 @@ class _Joining:
                 continue
             inside = self._alone_for(change)
             read = {n for member in inside for n in member.all_input_nodes if n in self._moving and n not in inside}
-            others = {n for n in read if self._is_float(n)}  # not the masks and indices of a model
+            others = {n for n in read if self._is_float(n)}
+            if len(others) > 1 and stream not in others:
+                others &= self._paths.keys()  # not the masks of a model
             if len(others) != 1 or stream in others or not any(operations.kind(n) == "mix" for n in inside):
                 continue
             (other,) = others

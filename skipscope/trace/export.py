@@ -56,20 +56,17 @@ def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     """Export `model` at `inputs`; returns the program and notes for the reader of its results."""
     inputs.check_device(model)
     try:
-        return _by_export(model, inputs)
+        with undisturbed(model), _quiet():
+            exported, example, note = _exported(model, inputs)
+            exported = functional(exported)
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as failure:  # the export raises many types; every one of them means that it did not work
         return record(model, inputs, _reason(failure))
-
-
-def _by_export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
-    with undisturbed(model), _quiet():
-        exported, example, note = _exported(model, inputs)
-        exported = functional(exported)
     program = _program(model, exported, example.batch, inputs.axis)
     tidy(program)
-    _check_sizes(program)
+    if (size := _size_from_values(program)) is not None:
+        return record(model, inputs, size)
     if program.batch_symbol is None:
         program.fixed_axes = axes_of_nodes(program, example)
     return program, [*([note] if note else []), *_casts(program)]
@@ -194,15 +191,16 @@ def _program(model: nn.Module, exported: ExportedProgram, batch: int, axis: int)
     )
 
 
-def _check_sizes(program: Program) -> None:
-    """A size that depends on values (how many tokens go to an expert) cannot be told from the batch size."""
+def _size_from_values(program: Program) -> str | None:
+    """A size that depends on values (how many tokens go to an expert), in words: the batch size does not tell it."""
     for node in program.graph.nodes:
         for leaf in pytree.tree_leaves(node.meta.get("val")):
             sizes = [*leaf.shape] if isinstance(leaf, Tensor) else [leaf]
             symbols = {symbol for size in sizes if isinstance(size, SYMBOLIC) for symbol in size.node.expr.free_symbols}
             if symbols - {program.batch_symbol}:
                 what = "the size of its result" if isinstance(leaf, Tensor) else "a number taken out of a tensor"
-                raise TraceError(f"operation {node.target}: {what} depends on values")
+                return f"operation {node.target}: {what} depends on values"
+    return None
 
 
 def _batch_symbol(inputs: Sequence[fx.Node], axis: int) -> Any:

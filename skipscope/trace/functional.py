@@ -228,7 +228,6 @@ _REWRITES: Mapping[Any, Callable[[fx.Node], Rewritten | None]] = {
     aten.to.device: _cast,
     aten.to.dtype: _cast,
     aten.to.dtype_layout: _cast,
-    aten.type_as.default: _cast,
     aten.unflatten.int: _reshape,
     aten.view_as.default: _reshape,
 }

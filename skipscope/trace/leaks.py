@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from torch import fx
 
+from skipscope.trace import operations
 from skipscope.trace.flow import Flow
 from skipscope.trace.region import Region
 
@@ -25,8 +26,16 @@ Root = Callable[[fx.Node], fx.Node | None]  # the whole sum that a node is a par
 
 
 def leaks(flow: Flow, region: Region) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Values inside, up to the sum, with their users outside."""
+    """Values inside, up to the sum, with their users outside.
+
+    Whoever may read the entry may read it after a norm, an activation or a pooling: only what a weight matrix, a
+    convolution or attention has made of it belongs to the unit alone.
+    """
+    read = {region.entry}
     for node in flow.unmask(region.nodes & ~flow.bit(region.end)):
+        if operations.kind(node) != "mix" and read.issuperset(flow.predecessors[node]):
+            read.add(node)
+            continue
         for user in flow.successors[node]:
             if not flow.bit(user) & region.nodes:
                 yield node, user
@@ -110,8 +119,7 @@ class _Ways:
         into, after = self._flow.bit(node), self._flow.bit(before)
         return any(
             into & other.nodes
-            and (shared or not after & other.nodes)
             and before is not other.entry
-            and node is not other.end
+            and (not after & other.nodes or (shared and node is not other.end))
             for other in others
         )

@@ -262,7 +262,8 @@ class Rule:
     def _is_state(self, node: fx.Node, states: Collection[fx.Node], mapped: bool = False) -> bool:
         """Is a value one of these states, or one of them after norms, activations and scales? mapped: after a linear
         map as well."""
-        kinds = ("layout", "pointwise", "norm", "mix", "pool", "reduce") if mapped else ("layout", "pointwise", "norm")
+        kinds: tuple[str, ...] = ("layout", "pointwise", "norm")
+        kinds += ("mix", "pool", "reduce") if mapped else ()
         while node not in states:
             before = self.flow.predecessors[node]
             if operations.kind(node) not in kinds or len(before) != 1:
