@@ -19,7 +19,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 import skipscope as ss  # noqa: E402
 from scripts.architecture_models import MODELS, PARTS  # noqa: E402
+from scripts.architecture_models.differences import DIFFERENCES  # noqa: E402
 from skipscope.trace.tracing import relative_error  # noqa: E402
 from tests.trace.families import main_output  # noqa: E402
 
@@ -179,8 +179,9 @@ def explained(row: Row) -> Iterable[str]:
     if row.failure:
         yield f"**{row.name}** failed: {' '.join(row.failure.split())}"
     elif row.units != row.known:
-        reasons = "; ".join(row.reasons) or "nothing was left out"
-        yield f"**{row.name}**: {row.units} units found where its design has {row.known}. {reasons}"
+        reasons = "; ".join(row.reasons) or "nothing"
+        why = DIFFERENCES.get(row.name, "")
+        yield f"**{row.name}**: {row.units} units found where its design has {row.known}; {why} Left out: {reasons}"
     elif not row.units:
         yield f"{row.name}: no residual unit. {'; '.join(row.reasons) or 'It adds and concatenates no paths'}"
     if row.remark:
@@ -211,9 +212,9 @@ def document(rows: list[Row], minutes: float) -> str:
             f"`make architectures` in {minutes:.0f} minutes",
             f"({versions}; Python {platform.python_version()}; {machine()}).",
             "",
-            "The number of units of each model was written down from its code before it was traced (its blocks, times",
-            "the sums in a block; the column says where they are). Where another number is found, that of the design is",
-            "bold, and a note below says why.",
+            "The number of units of each model was written down from its code before it was traced (its blocks,",
+            "times the sums in a block; the column says where they are). Where another number is found, that of the",
+            "design is bold, and a note below says why.",
             "",
             "| | models | as designed | at the first trace |",
             "|---|---|---|---|",
@@ -260,8 +261,8 @@ def main(chosen: list[str]) -> None:
         return
     # New processes now and then: what many models leave in memory would slow down the others.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), context, max_tasks_per_child=40) as pool:
-        for row in pool.map(examine, names):
+    with context.Pool(os.cpu_count(), maxtasksperchild=40) as pool:
+        for row in pool.imap(examine, names):
             report(row)
             rows.append(row)
     TARGET.parent.mkdir(exist_ok=True)

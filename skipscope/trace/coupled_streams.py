@@ -40,15 +40,17 @@ class _Turn:
     inside: frozenset[fx.Node]  # what is computed for the change alone
 
 
-def join_streams(program: Program) -> None:
+def join_streams(program: Program) -> bool:
+    """Whether there were any."""
     joining = _Joining(program)
     turns = joining.turns()
+    for turn in turns:
+        joining.rewrite(turn)
     if turns:
-        for turn in turns:
-            joining.rewrite(turn)
         program.graph.eliminate_dead_code()
         program.graph.lint()
         program.refresh()
+    return bool(turns)
 
 
 class _Joining:
@@ -96,7 +98,7 @@ class _Joining:
                 continue
             if not isinstance(stream, fx.Node) or not isinstance(change, fx.Node) or not same_tensor(change, node):
                 continue
-            if not self._is_state(stream) or not same_tensor(stream, node):
+            if not self._is_state(stream) or not same_tensor(stream, node) or len(change.users) > 1:
                 continue
             inside = self._alone_for(change)
             read = {n for member in inside for n in member.all_input_nodes if n in self._moving and n not in inside}

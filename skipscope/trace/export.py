@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError, TraceError
 from skipscope.trace.agreement import call_untouched
 from skipscope.trace.batch_axes import axes_of_nodes
+from skipscope.trace.coupled_streams import join_streams
 from skipscope.trace.functional import functional
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
@@ -79,6 +80,8 @@ def record(model: nn.Module, inputs: Inputs, why: str) -> tuple[RecordedProgram,
             program = recorded(model, inputs)
             tidy(program)
             program.fixed_axes = axes_of_nodes(program, inputs)
+            if join_streams(program):  # only now it is known which axes are the batch's
+                program.fixed_axes = axes_of_nodes(program, inputs)
             check_it_follows(program, inputs)
     except (torch.OutOfMemoryError, MemoryError):
         raise

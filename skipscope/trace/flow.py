@@ -48,9 +48,12 @@ class Flow:
 
     def unmask(self, mask: int) -> Iterator[fx.Node]:
         """The nodes of a mask in the order of the graph."""
+        # Most masks are short runs far along the graph: without the zeros below, each step is on a small number.
+        start = (mask & -mask).bit_length() - 1 if mask else 0
+        mask >>= start
         while mask:
             low = mask & -mask
-            yield self.order[low.bit_length() - 1]
+            yield self.order[start + low.bit_length() - 1]
             mask ^= low
 
     # -- construction
@@ -167,6 +170,7 @@ class Calls:
     def __init__(self, program: Program) -> None:
         self.modules = dict(program.model.named_modules(remove_duplicate=False))
         self._stacks: dict[fx.Node, tuple[tuple[str, str], ...]] = {}
+        self._keys: dict[fx.Node, Call] = {}
 
     def stack(self, node: fx.Node) -> tuple[tuple[str, str], ...]:
         """(key, path) of every module call around the node, the model itself first."""
@@ -177,7 +181,9 @@ class Calls:
         return self._stacks[node]
 
     def of(self, node: fx.Node) -> Call:
-        return tuple(key for key, _ in self.stack(node))
+        if node not in self._keys:
+            self._keys[node] = tuple(key for key, _ in self.stack(node))
+        return self._keys[node]
 
     def path(self, node: fx.Node) -> str:
         """The path of the innermost module that executed the node; empty for the model itself."""

@@ -113,9 +113,11 @@ class Rule:
         found = [term for term in terms if flow.bit(term) & common]
         if (dominator := flow.dominator[node]) is not None:
             found.append(dominator)
-        last = [n for n in flow.unmask(common) if flow.descendants[n] & common == flow.bit(n)]
-        if len(last) == 1:
-            found += last
+        if common:
+            # The one that comes last is the last common ancestor if all others lie before it.
+            last = flow.order[common.bit_length() - 1]
+            if not common & ~flow.ancestors[last]:
+                found.append(last)
         return list(dict.fromkeys(found))
 
     def _region(self, entry: fx.Node, end: fx.Node, terms: list[fx.Node], partial: list[fx.Node]) -> Region | LeftOut:

@@ -12,12 +12,12 @@ Where a module ends with its sum, the run that separates sum and next entry in m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch import Tensor, fx
 
 from skipscope.trace import operations
-from skipscope.trace.flow import Calls, Flow
+from skipscope.trace.flow import Call, Calls, Flow
 from skipscope.trace.region import Region
 
 Run = list[fx.Node]
@@ -27,18 +27,19 @@ Signature = tuple[str, ...]
 def find_tails(flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[Run]:
     """The tail of each region, in order; an empty list where a unit ends with its sum."""
     entries = {region.entry for region in regions}
-    runs = [_up_to_next(calls, regions, i, run_after(flow, region)) for i, region in enumerate(regions)]
+    ends = {key for region in regions for key in calls.of(region.end)}
+    runs = [_up_to_next(calls, region, ends, run_after(flow, region)) for region in regions]
     inside = [_within(calls, region, run) for region, run in zip(regions, runs, strict=True)]
     leads = [
         region.end in entries or (bool(run) and run[-1] in entries) for region, run in zip(regions, inside, strict=True)
     ]
     tails: list[Run] = []
+    in_call: dict[Call, list[int]] = {}
     for i, region in enumerate(regions):
-        call = calls.of(region.end)
-        others = [
-            k for k, other in enumerate(regions) if k != i and not region.holds(other) and not other.holds(region)
-        ]
-        sisters = [k for k in others if calls.of(regions[k].end) == call]
+        in_call.setdefault(calls.of(region.end), []).append(i)
+    for i, region in enumerate(regions):
+        others = [k for k in in_call[calls.of(region.end)] if k != i]
+        sisters = [k for k in others if not region.holds(regions[k]) and not regions[k].holds(region)]
         known = {_signature(_without_layout_end(inside[k])) for k in sisters if leads[k]}
         if leads[i] or not known:
             tails.append(_without_layout_end(inside[i]))
@@ -112,12 +113,12 @@ def _within(calls: Calls, region: Region, run: Run) -> Run:
     return inside
 
 
-def _up_to_next(calls: Calls, regions: Sequence[Region], unit: int, run: Run) -> Run:
-    """The run before the first operation that a module around another unit executed: that is the other's own."""
-    own = set(calls.of(regions[unit].end))
-    others = {key for region in regions for key in calls.of(region.end)} - own
+def _up_to_next(calls: Calls, region: Region, ends: Collection[str], run: Run) -> Run:
+    """The run before the first operation that a module around another unit executed: that is the other's own.
+    ends: the calls that the ends of all units are in."""
+    own = set(calls.of(region.end))
     for i, node in enumerate(run):
-        if others & set(calls.of(node)):
+        if any(key in ends and key not in own for key in calls.of(node)):
             return run[:i]
     return run
 
