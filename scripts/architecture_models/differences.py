@@ -8,10 +8,13 @@ DIFFERENCES: dict[str, str] = {
     "swiftformer": "its attention adds the query to what it makes of it; that sum is a unit inside the attention's "
     "unit, which the count left out.",
     "timm swiftformer_xs": "as swiftformer: the sum with the query inside every attention.",
+    "mimi encoder": "the count left out the two sums in each of the two layers of its transformer.",
+    "seamless speech encoder": "the attention of its adapter is added to a gated linear unit of the state, which is no "
+    "skip.",
     "timesformer": "what attention over space adds to is put together from the class token's mean over frames and the "
     "patches: its skip is taken for one of several paths.",
     "autoformer": "every sum is followed by the subtraction of a moving average, and the averages are collected beside "
-    "the trunk: two of the sums of the last layer with them are taken for units.",
+    "the trunk: some of the sums of the last layer with them are taken for units.",
     "timm gcresnet33ts": "the context block in every branch adds to its own input; that sum is a unit inside the "
     "branch, which the count left out.",
     "timm efficientformerv2_s0": "the last down-sampling adds attention to a convolution, and the query in it a "

@@ -272,7 +272,9 @@ def last_uses(nodes: Sequence[fx.Node], kept: Collection[fx.Node]) -> dict[fx.No
 
 
 def in_type(value: Any, dtype: torch.dtype | None) -> Any:
-    """A tensor of real or complex numbers in the precision of another type; anything else as it is."""
+    """Real or complex numbers in the precision of another type, also the parts of a split; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return type(value)(in_type(part, dtype) for part in value)
     if dtype is None or not isinstance(value, Tensor):
         return value
     if value.is_complex():

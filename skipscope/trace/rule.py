@@ -283,14 +283,25 @@ class Rule:
             if region.skip_kind != "projection":
                 continue
             outer = [other for other in self.regions.values() if other.holds(region)]
-            part = region.linear or any(
-                other.gate is not None or self._has_context_of(other, region) for other in outer
-            )
+            part = region.linear or self._makes_scores(region)
+            part = part or any(other.gate is not None or self._has_context_of(other, region) for other in outer)
             if outer and part:
                 del self.regions[node]
                 self.refused[node] = self._refuse(
                     "parallel", node, "two linear maps are added: one linear layer in parts"
                 )
+
+    def _makes_scores(self, region: Region) -> bool:
+        """Does a sum go into a softmax, after masks and scales at most?"""
+        waiting, seen = [region.end], set[fx.Node]()
+        while waiting:
+            for user in self.flow.successors[waiting.pop()]:
+                if "softmax" in operations.name(user):
+                    return True
+                if user not in seen and operations.kind(user) in ("layout", "pointwise"):
+                    seen.add(user)
+                    waiting.append(user)
+        return False
 
     def _drop_joined_contexts(self) -> None:
         """In a unit's branch a sum whose own entry lies outside the unit only brings a context in (a modulation)."""

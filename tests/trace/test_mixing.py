@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from tests.trace.beyond_sums import BEYOND
-from tests.trace.nets import CASES, D, mlp
+from tests.trace.nets import CASES, D, Residual, mlp
 
 
 def traced(name: str) -> tuple[nn.Module, ss.Trunk, Tensor]:
@@ -122,3 +122,24 @@ def test_other_layouts_of_a_state_are_one_stage() -> None:
 
     trunk = ss.trace(Layouts(), torch.randn(2, D, 3, 3))
     assert [len(stage.units) for stage in trunk.stages] == [3]
+
+
+def test_a_context_of_several_tensors_is_read_in_float64() -> None:
+    class Split(nn.Module):
+        """The unit's query comes from the same split as the keys and values that it reads."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.all, self.out, self.pool = nn.Linear(D, 3 * D), nn.Linear(D, D), nn.Linear(D, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.all(x).unflatten(-1, (3, D)).unbind(2)
+            q, k, v = torch.relu(q), self.pool(k), self.pool(v)
+            q = q + torch.softmax(q @ k.transpose(1, 2), -1) @ v
+            return self.out(q)
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, D)
+    trunk = ss.trace(nn.Sequential(Residual(Split())), x)
+    assert [unit.parent is None for unit in trunk.units] == [False, True]
+    assert all(ss.verify(unit.jacobian(x)).passed for unit in trunk.units)
