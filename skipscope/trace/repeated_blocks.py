@@ -37,12 +37,15 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 HELD = ("_parameters", "_buffers", "_modules")
 Setting = tuple[str, str]  # the path in the block and the name
 
-_library = torch.library.Library("skipscope", "FRAGMENT")
+NAMESPACE = "skipscope"
+while hasattr(getattr(torch.ops, NAMESPACE), "enter_block"):
+    NAMESPACE += "_again"  # the module was imported before, and torch keeps its operators
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _library.define("enter_block(Tensor[] x, int pattern) -> ()")
 _library.define("leave_block(Tensor[] x, int pattern) -> ()")
 _library.define("repeat_block(Tensor[] x, int pattern, str path) -> Tensor[]")
 _ENTER, _LEAVE, _REPEAT = (
-    getattr(torch.ops.skipscope, name).default for name in ("enter_block", "leave_block", "repeat_block")
+    getattr(getattr(torch.ops, NAMESPACE), name).default for name in ("enter_block", "leave_block", "repeat_block")
 )
 for _mark in (_ENTER, _LEAVE):
     fx.node.has_side_effect(_mark)  # else it is taken out of the graph as dead
@@ -386,9 +389,9 @@ def _of_its_form(x: Sequence[Tensor], pattern: int, path: str) -> list[Tensor]:
     ]
 
 
-torch.library.register_fake("skipscope::enter_block", _nothing, lib=_library)
-torch.library.register_fake("skipscope::leave_block", _nothing, lib=_library)
-torch.library.register_fake("skipscope::repeat_block", _of_its_form, lib=_library)
+torch.library.register_fake(f"{NAMESPACE}::enter_block", _nothing, lib=_library)
+torch.library.register_fake(f"{NAMESPACE}::leave_block", _nothing, lib=_library)
+torch.library.register_fake(f"{NAMESPACE}::repeat_block", _of_its_form, lib=_library)
 
 
 # -- afterwards

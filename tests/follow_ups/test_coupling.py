@@ -146,18 +146,19 @@ def test_attention_and_feed_forward_of_a_transformer(transformer: tuple[nn.Trans
 
 
 def test_blocks_of_a_transformer_with_tokens_and_their_line(transformer: tuple[nn.TransformerEncoder, Tensor]) -> None:
-    """Whole blocks, less the identity where entry and exit are one token."""
+    """Whole blocks: spans of the two units that a named block holds."""
     model, x = transformer
     trunk = ss.trace(model, x, units=[f"layers.{i}" for i in range(BLOCKS)])
     point, h = trunk.at(x), x
     jacobians = {(0, 3): [], (3, 3): []}  # type: dict[tuple[int, int], list[tuple[ss.Operator, Tensor]]]
     states = [x]
-    for unit, layer in zip(trunk.units, model.layers, strict=True):
+    for i, layer in enumerate(model.layers):
+        block = trunk.span(2 * i, 2 * i + 1)
         for (before, after), found in jacobians.items():
-            expected = at_tokens(layer, h, before, after) - (before == after) * torch.eye(CHANNELS, dtype=x.dtype)
-            found.append((unit.jacobian(point, of="branch", tokens=(before, after)), expected))
+            expected = at_tokens(layer, h, before, after)
+            found.append((block.jacobian(point, tokens=(before, after)), expected))
         h = layer(h).detach()
-        states.append(h)
+        states += [point.exit(trunk[2 * i]).detach(), h]
     for found in jacobians.values():
         triplets = [ss.svd(J, 4) for J, _ in found]
         for i, (J, expected) in enumerate(found):
@@ -169,6 +170,6 @@ def test_blocks_of_a_transformer_with_tokens_and_their_line(transformer: tuple[n
                     by_numpy = by_hand(expected[sample], found[j][1][sample], 4)
                     assert float(values[sample]) == pytest.approx(by_numpy, abs=1e-10)
     line = ss.trajectories(trunk, point, tokens=3)["line_shape"].values[0]
-    steps = torch.stack(states).diff(dim=0)[:, :, 3]  # block, sample, channel
+    steps = torch.stack(states).diff(dim=0)[:, :, 3]  # unit, sample, channel
     directions = steps / steps.norm(dim=2, keepdim=True)
-    assert line == pytest.approx(BLOCKS / directions.sum(0).norm(dim=1).cpu().numpy(), rel=1e-12)
+    assert line == pytest.approx(2 * BLOCKS / directions.sum(0).norm(dim=1).cpu().numpy(), rel=1e-12)
