@@ -59,7 +59,11 @@ def rank_of_product(left: Tensor, right: Tensor) -> RankOfProduct:
     X, V = (torch.as_tensor(given).to(torch.float64) for given in (left, right))
     if X.ndim != 2 or V.ndim != 2 or X.shape[1] != V.shape[0] or not X.numel() or not V.numel():
         raise InputError(f"expected matrices (m, n) and (n, p), got {tuple(X.shape)} and {tuple(V.shape)}")
-    left_rank, right_rank, rank = (int(torch.linalg.matrix_rank(matrix)) for matrix in (X, V, X @ V))
+    left_rank, right_rank = (int(torch.linalg.matrix_rank(matrix)) for matrix in (X, V))
+    # The product of nearly orthogonal factors is small, and carries the rounding of the factors, not of its own size.
+    rounding = max(*X.shape, *V.shape) * torch.finfo(torch.float64).eps
+    tolerance = rounding * torch.linalg.matrix_norm(X, 2) * torch.linalg.matrix_norm(V, 2)
+    rank = int(torch.linalg.matrix_rank(X @ V, atol=tolerance, rtol=rounding))
     return RankOfProduct(left_rank, right_rank, rank, (X.shape[0], X.shape[1], V.shape[1]))
 
 
