@@ -21,10 +21,10 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
+from machine import processor  # beside this file
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -110,13 +110,6 @@ def growth(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "exponent": {kind: exponent(depths, [row[f"{kind}_seconds"] for row in rows]) for kind in kinds},
         "times_as_long": {kind: round(rows[-1][f"{kind}_seconds"] / rows[0][f"{kind}_seconds"], 2) for kind in kinds},
     }
-
-
-def processor() -> str:
-    """Its name, where the system gives one."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> None:

@@ -30,10 +30,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
+from machine import processor  # beside this file
 
 import skipscope as ss
 from skipscope.data.dataset import Images
@@ -182,13 +182,6 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     start, used = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start, time.process_time() - used
-
-
-def processor() -> str:
-    """Its name, where the system gives one."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scripts.architecture_models.common import Batch, Model, images
-from tests.trace.nets import CASES
+from tests.trace.nets import CASES, Coupling
 
 D = 8  # the width of every state
 LENGTH = 5  # the number of tokens
@@ -306,20 +306,6 @@ class Momentum(nn.Module):
 
 
 # -- couplings
-
-
-class Coupling(nn.Module):
-    """RevNet: a = a + F(b), b = b + G(a): two units."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.f, self.g = mlp(D // 2), mlp(D // 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        a, b = x.chunk(2, -1)
-        a = a + self.f(b)
-        b = b + self.g(a)
-        return torch.cat([a, b], -1)
 
 
 class ReversibleTransformer(nn.Module):

@@ -25,11 +25,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, TraceError
-from skipscope.trace.agreement import call_untouched
 from skipscope.trace.batch_axes import axes_of_nodes
 from skipscope.trace.coupled_streams import join_streams
 from skipscope.trace.functional import functional
 from skipscope.trace.inputs import Inputs
+from skipscope.trace.model_output import call_untouched
 from skipscope.trace.program import Program
 from skipscope.trace.recorded_program import RecordedProgram, check_it_follows, recorded
 from skipscope.trace.repeated_blocks import export_blocks_once

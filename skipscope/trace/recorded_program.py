@@ -32,9 +32,9 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError, TraceError
 from skipscope.module_hooks import Call, following
 from skipscope.numerics import measuring
-from skipscope.trace.agreement import REPLAY_TOLERANCE, call_untouched, floats, relative_error
 from skipscope.trace.freshness import WeightsSeen
 from skipscope.trace.inputs import Inputs, signature_of
+from skipscope.trace.model_output import REPLAY_TOLERANCE, call_untouched, floats, relative_error
 from skipscope.trace.program import Program, Values, last_uses
 from skipscope.trace.undisturbed import undisturbed
 
