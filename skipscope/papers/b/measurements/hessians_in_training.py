@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy
+import torch
 import xarray
 
 from skipscope.papers.b.learning_rates import BestRate, best_rate, tuned
@@ -20,7 +23,10 @@ from skipscope.papers.b.networks import Ensemble, train_grid
 from skipscope.papers.b.networks.hessian import RELATIVE_NOISE, spectrum_numbers
 from skipscope.papers.b.subjects import ARCHITECTURES, WhitenedData
 from skipscope.papers.kit import Bench
+from skipscope.training.surroundings import one_thread
 
+T = TypeVar("T")
+R = TypeVar("R")
 CONVERGED_SHARE = 0.01  # of the first excess loss
 EXCESSES = (3.0, 1.0, 0.1, 0.01, 0.001)  # losses above the optimum at which networks are compared
 AT_EXCESS = 0.05  # decades: a Hessian as close as this is taken for that at the loss itself
@@ -59,19 +65,37 @@ class Descents:
         """What `spectrum_numbers` finds at the steps of each run: (seed, most steps of a run), NaN after its last."""
         every = sorted({step for each in steps for step in each})
         trained = self.train([rate], every[-1], every)
+        places = [(member, place) for member, each in enumerate(steps) for place in range(len(each))]
+
+        def numbers_at(where: tuple[int, int]) -> dict[str, float]:
+            member, place = where
+            step = steps[member][place]
+            weights = trained.snapshots[step][member].to(self.bench.device)
+            return {"step": step, **spectrum_numbers(trained.spec, weights, self.white.moments)}
+
         progress = self.bench.steps(f"Hessians of {self.architecture} networks on their way")
-        done, total = 0, sum(map(len, steps))
         found: dict[str, numpy.ndarray] = {}
-        for member, each in enumerate(steps):
-            for place, step in enumerate(each):
-                progress(done, total)
-                weights = trained.snapshots[step][member].to(self.bench.device)
-                numbers = spectrum_numbers(trained.spec, weights, self.white.moments)
-                for key, value in {"step": step, **numbers}.items():
-                    empty = numpy.full((len(steps), max(map(len, steps))), numpy.nan)
-                    found.setdefault(key, empty)[member, place] = value
-                done += 1
+        empty = numpy.full((len(steps), max(map(len, steps))), numpy.nan)
+        for done, (where, numbers) in enumerate(zip(places, self._in_threads(numbers_at, places), strict=True)):
+            progress(done, len(places))
+            for key, value in numbers.items():
+                found.setdefault(key, empty.copy())[where] = value
         return found
+
+    def _in_threads(self, compute: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """In the order of the items. On a CPU one matrix keeps one core busy: as many at a time as torch has threads.
+
+        Eigenvalues that one core finds alone do not depend on the number of cores.
+        """
+        if torch.device(self.bench.device).type != "cpu":
+            yield from map(compute, items)
+            return
+        threads = torch.get_num_threads()
+        with one_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                yield from pool.map(compute, items)
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 def calibrated(descents: Descents, steps: int, per_decade: int) -> tuple[float, BestRate]:
