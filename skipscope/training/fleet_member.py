@@ -11,8 +11,8 @@ from torch import nn
 from skipscope.data.dataset import Split
 from skipscope.training.hooks import At
 from skipscope.training.settings import Settings
-from skipscope.training.stacked_convolutions import convolutions_obstacle
-from skipscope.training.stacked_matrices import matrices_obstacle
+from skipscope.training.stacked_convolutions import architecture_of_convolutions, convolutions_obstacle
+from skipscope.training.stacked_matrices import architecture_of_matrices, matrices_obstacle
 from skipscope.training.stacked_step import COMMON
 
 STACKED_ON = ("cpu", "cuda")
@@ -80,21 +80,24 @@ def stack_obstacle(members: Sequence[FleetMember]) -> str:
 
 def stackable_groups(members: Sequence[FleetMember]) -> tuple[list[list[int]], list[int]]:
     """The members by their numbers: groups that can each be stacked, and those that cannot."""
-    groups: list[list[int]] = []
+    found: dict[tuple[object, ...], list[int]] = {}
     others: list[int] = []
     for number, member in enumerate(members):
         if stack_obstacle([member]):
             others.append(number)
-            continue
-        fitting = (group for group in groups if not stack_obstacle([members[group[0]], member]))
-        group = next(fitting, None)
-        if group is None:
-            groups.append([number])
         else:
-            group.append(number)
+            found.setdefault(_in_common(member), []).append(number)
+    groups = list(found.values())
     lone = [group for group in groups if len(group) == 1 and (len(members) == 1 or members[0].device.type == "cuda")]
     # Nothing is gained by a stack of one, except that on a CPU stacks have threads of their own.
     return [group for group in groups if group not in lone], sorted([*others, *(group[0] for group in lone)])
+
+
+def _in_common(member: FleetMember) -> tuple[object, ...]:
+    """What members of one stack have in common, each of which could be stacked."""
+    architecture = architecture_of_convolutions if is_convolutional(member) else architecture_of_matrices
+    settings = tuple(getattr(member.settings, name) for name in COMMON)
+    return settings, tuple(member.split.shape), _shape(member.test), architecture(member.model)
 
 
 def is_convolutional(member: FleetMember) -> bool:

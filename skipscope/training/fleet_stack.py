@@ -18,12 +18,12 @@ from skipscope.data.dataset import Images, Split
 from skipscope.numerics import seed_of
 from skipscope.training.batches import augmentation_of, changes_of, order_of
 from skipscope.training.epochs import Stopwatch, write_epoch
-from skipscope.training.fleet_member import FleetMember
+from skipscope.training.fleet_member import FleetMember, is_convolutional
 from skipscope.training.fleet_part import OwnStream
 from skipscope.training.history import History
 from skipscope.training.settings import rate_at
 from skipscope.training.stacked_convolutions import StackedConvolutions
-from skipscope.training.stacked_matrices import StackedMatrices, matrices_obstacle
+from skipscope.training.stacked_matrices import StackedMatrices
 from skipscope.training.stacked_step import Stack, StackedUpdate, stacked_update
 from skipscope.training.step import GraphedStep, Step
 
@@ -74,7 +74,7 @@ class FleetStack:
         if self._going:
             models = [member.model for member in self.members]
             stack: Stack
-            if matrices_obstacle(models):
+            if is_convolutional(self.members[0]):
                 stack = StackedConvolutions(models)
                 if self._compiled:
                     stack.compile()

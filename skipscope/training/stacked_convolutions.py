@@ -36,9 +36,9 @@ def convolutions_obstacle(models: Sequence[nn.Module]) -> str:
     first = models[0]
     if obstacle := _obstacle(first):
         return obstacle
-    expected = _architecture(first)
+    expected = architecture_of_convolutions(first)
     for number, model in enumerate(models[1:], 1):
-        if _architecture(model) != expected:
+        if architecture_of_convolutions(model) != expected:
             return f"network {number} has another architecture than network 0"
     return ""
 
@@ -69,9 +69,10 @@ def _obstacle(model: nn.Module) -> str:
     return ""
 
 
-def _architecture(model: nn.Module) -> tuple[dict[str, str], list[tuple[str, str]]]:
+def architecture_of_convolutions(model: nn.Module) -> tuple[tuple[str, str], ...]:
+    """What members have in common: modules and precisions."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
-    return structure(model), [(name, str(tensor.dtype)) for name, tensor in tensors]
+    return (*structure(model).items(), *((name, str(tensor.dtype)) for name, tensor in tensors))
 
 
 class StackedConvolutions:

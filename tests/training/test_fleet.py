@@ -155,6 +155,17 @@ def test_a_fleet_of_several_stacks() -> None:
     assert_equal_to_rounding(fleet(count=9, dtype=torch.float64, epochs=3))
 
 
+def test_a_unit_that_is_always_the_same_has_a_running_variance_that_is_not_negative() -> None:
+    black = Images(torch.zeros_like(split().pixels), split().labels)
+    members = [dataclasses.replace(member, split=black) for member in fleet(epochs=1)]
+    for member in members:
+        nn.init.zeros_(member.model.get_submodule("norm").get_buffer("running_var"))
+    train_fleet(members)
+    for member in members:
+        found = member.model.get_submodule("norm").get_buffer("running_var")
+        assert 0 <= found.min() <= found.max() < 1e-11
+
+
 def test_hooks_see_each_network_as_it_is() -> None:
     def norms(model: nn.Module, epoch: int, history: History) -> dict[str, Any]:
         return {
