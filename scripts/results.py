@@ -2,10 +2,11 @@
 
     python scripts/results.py docs/results/D RUN... --machine "one NVIDIA H200"
 
-Writes claims.json (the claims of all runs, with the run that each is from) and README.md (a table of them) into the
-folder, the tables of the report that --tables chooses by the beginning of their titles, and one PNG a figure that
---figures chooses by the end of its name (they need the extra `export`); what several runs have is there once. With
---datasets the measured datasets come along, in a folder data/, so that a later edition of the rules can judge them.
+Writes claims.json (the claims of all runs, with the run that each is from) and README.md (verdicts and pictures of each
+run, the settings of all at the end) into the folder, the tables of the report that --tables chooses by the beginning of
+their titles, and one PNG a figure that --figures chooses by the end of its name (they need the extra `export`); what
+several runs have is there once. With --datasets the measured datasets come along, in a folder data/, so that a later
+edition of the rules can judge them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ def main() -> None:
     lines = [f"# {options.title}", "", f"{options.machine}. Made by `scripts/results.py` from run folders.", ""]
     claims: list[dict[str, Any]] = []
     drawn: set[str] = set()
+    made: list[str] = ["## How it was made", ""]
     for path in options.runs:
         saved, result = load_run(path), load(path)
         claims += [{**decision.to_dict(), "run": path.name} for decision in saved.claims]
-        lines += described(saved)
+        lines += verdicts(saved)
+        made += how_made(saved)
         if options.datasets:
             compress(path / "data", options.folder / "data")
         for table in result.tables:
@@ -54,7 +57,7 @@ def main() -> None:
         for name in pictures(result, options.figures, options.folder, path.name, drawn):
             lines += [f"![{name}]({name})", ""]
     (options.folder / "claims.json").write_text(as_json(claims) + "\n")
-    (options.folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
+    (options.folder / "README.md").write_text("\n".join([*lines, *made]).rstrip() + "\n")
 
 
 def compress(source: Path, folder: Path) -> None:
@@ -71,16 +74,21 @@ def _compressible(values: Any) -> bool:
     return values.dtype.kind in "fiub" and values.nbytes > WORTH_COMPRESSING
 
 
-def described(saved: SavedRun) -> list[str]:
+def how_made(saved: SavedRun) -> list[str]:
     record = saved.record
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    lines = [f"## {record['what']}, preset {record['preset']}", ""]
     when = f"{record['status']}; {record['start']} to {record['end']}"
     if record["end"] is None:
         when = f"begun {record['start']} and not finished: it has these datasets, and no verdicts"
-    lines += [f"{when}; device {record['device']}; {versions}."]
-    lines += ["", *(f"- {note}" for note in record.get("notes", [])), "", "Settings:", "", "```json"]
-    lines += [json.dumps(record["parameters"], indent=1), "```", ""]
+    lines = [f"**{record['what']}**: {when}; device {record['device']}; {versions}. Settings:", "", "```json"]
+    return [*lines, json.dumps(record["parameters"], indent=1), "```", ""]
+
+
+def verdicts(saved: SavedRun) -> list[str]:
+    record = saved.record
+    lines = [f"## {record['what']}, preset {record['preset']}", ""]
+    notes = [f"- {note}" for note in record.get("notes", [])]
+    lines += [*notes, ""] if notes else []
     lines += ["| claim | verdict | expected | measured |", "|---|---|---|---|"] if saved.claims else []
     for decision in saved.claims:
         because = f" ({decision.reason})" if decision.reason else ""
