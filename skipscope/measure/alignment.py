@@ -44,6 +44,7 @@ from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
 from skipscope.measure.coupling import WAYS, Member, Options, frame, pairs, repeated
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import (
     Samples,
     Units,
@@ -55,7 +56,7 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
-from skipscope.progress import Progress
+from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import SVD, svd
 from skipscope.spectrum.plan import Route
@@ -83,6 +84,7 @@ DIMENSIONS = {
 
 
 @renamed_parameters(positional=("k",), tolerance="tol")
+@with_progress
 def alignment(
     trunk: Trunk,
     x: Any,
@@ -100,7 +102,7 @@ def alignment(
     tol: float | None = None,
     max_products: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point.
 
@@ -126,12 +128,12 @@ def alignment(
         _member(unit, "unit" if of == "unit" or unit.without_skip else "branch", point, tokens) for unit in chosen
     ]
     pieces = _pieces(members, point, options)
-    done = itertools.count(1)
+    done, tell = itertools.count(1), called(progress)
 
     def step() -> None:
         """Of all units in all pieces of the batch: a decomposition, then the pairs."""
-        if progress is not None:
-            progress(next(done), 2 * len(members) * len(pieces))
+        if tell is not None:
+            tell(next(done), 2 * len(members) * len(pieces))
 
     rows = [_measured(members, point, some, options, step) for some in pieces]
     data: dict[str, Any] = {}
@@ -163,7 +165,7 @@ def alignment(
         dtype=_name(point.entry(chosen[0]).dtype),
         computed_in=", ".join(sorted(set(arithmetic))),
     )
-    return xarray.Dataset(data | _reasons(members, data["k_used"][1]), coordinates, about)
+    return described(xarray.Dataset(data | _reasons(members, data["k_used"][1]), coordinates, about))
 
 
 def _check(options: Options, of: str) -> None:

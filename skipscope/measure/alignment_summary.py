@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from skipscope.errors import InputError
+from skipscope.measure.descriptions import described
 from skipscope.renamed import keep_old_names
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def alignment_summary(dataset: xarray.Dataset) -> xarray.Dataset:
         mean, spread, count = _spread(own.values)
         found |= {name: mean, f"{name}_spread": spread, f"{name}_count": count}
     attributes = {"samples": dataset.sizes["sample"], "units": dataset.sizes["unit"]}
-    return xarray.Dataset(found, {"pairs": list(PAIRS)}, attributes)
+    return described(xarray.Dataset(found, {"pairs": list(PAIRS)}, attributes), "alignment_summary")
 
 
 def depth_fit(dataset: xarray.Dataset, first: int | None = None) -> DepthFit:

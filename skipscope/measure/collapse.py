@@ -48,6 +48,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError, TraceError
 from skipscope.linear.memory import free_bytes
+from skipscope.measure.descriptions import described
 from skipscope.measure.features import Batches, Features, check_classifier, checked_layers, found_classifier, placed
 from skipscope.measure.selection import refuse_batch_statistics
 from skipscope.renamed import renamed_parameters
@@ -98,7 +99,7 @@ def collapse(
     notes += [layer.about for layer in measured if layer.about]
     if alone := (counts == 1).nonzero().flatten().tolist():
         notes.append(f"classes with one sample, which has no spread: {_listed(alone)}")
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         {name: (("layer",), numpy.array([row[name] for row in rows])) for name in rows[0]}
         | {
             "nc3": float((weight / weight.norm() - last.centred / last.centred.norm()).square().sum()),
@@ -117,6 +118,7 @@ def collapse(
             "notes": "; ".join(notes),
         },
     )
+    return described(dataset)
 
 
 class ClassMeans:

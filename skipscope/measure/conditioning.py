@@ -39,6 +39,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
+from skipscope.measure.descriptions import described
 from skipscope.measure.gradient_ranks import GradientRanks
 from skipscope.measure.layers import Chosen, Passed, acting_weights, main_tensor, modules_with_weights
 from skipscope.spectrum import condition_number
@@ -147,7 +148,7 @@ def conditioning(
         data |= _gradient_columns([row.ranks for row in rows])
     coordinates |= {"mode": list(range(modes))} if conditions else {}
     attributes["left_out"] = "; ".join([*left_out, *passed.left_out])
-    return xarray.Dataset(data, coordinates, attributes)
+    return described(xarray.Dataset(data, coordinates, attributes))
 
 
 def _weights(model: nn.Module, chosen: Chosen) -> dict[str, Condition | None]:

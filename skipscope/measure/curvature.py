@@ -42,8 +42,9 @@ from skipscope.errors import InputError
 from skipscope.linear.hessian import Hessian
 from skipscope.linear.hessian_options import Loss, Params, Reduction, chosen_parameters
 from skipscope.linear.memory import free_bytes
+from skipscope.measure.descriptions import described
 from skipscope.numerics import measuring
-from skipscope.progress import Progress
+from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Density, Eigs, eigs, percentile_condition, spectral_density
 from skipscope.spectrum.checks import TRANSPOSE_TOLERANCE
@@ -67,6 +68,7 @@ INSIDE = "is inside the spectrum, which only route='exact' sees"
 
 
 @renamed_parameters(mode="route")
+@with_progress
 def curvature(
     model: nn.Module,
     loss: Loss,
@@ -82,7 +84,7 @@ def curvature(
     steps: int = 64,
     max_products: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure `loss(model(input), target)` over all batches; dimension `eigenvalue`, and `grid` for the density.
     Dimension `parameter` lists what was chosen, with the `size` of each.
@@ -105,17 +107,17 @@ def curvature(
     H = Hessian(model, loss, batches, params=params, reduction=reduction, dtype=dtype)
     with measuring():
         if exact:
-            numbers, attributes = _all_eigenvalues(H, progress)
+            numbers, attributes = _all_eigenvalues(H, called(progress))
         else:
             probes, steps, memory = _fitting(H, k, probes, steps if density else 1)
-            numbers, attributes = _both_ends(H, k, max_products, probes, steps, seed, progress)
+            numbers, attributes = _both_ends(H, k, max_products, probes, steps, seed, called(progress))
             attributes["memory_bytes"] = memory
     numbers |= {
         "loss": H.loss,
         "gradient_norm": float(H.gradient.double().norm()),
         "size": ("parameter", [shape.numel() for shape in H.sizes.values()]),
     }
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         {name: value for name, value in numbers.items() if name not in ("eigenvalue", "grid")},
         {name: numbers[name] for name in ("eigenvalue", "grid") if name in numbers} | {"parameter": list(H.sizes)},
         {
@@ -138,6 +140,7 @@ def curvature(
             **attributes,
         },
     )
+    return described(dataset)
 
 
 def _is_exact(route: Route, size: int, device: torch.device) -> bool:

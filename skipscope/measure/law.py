@@ -37,6 +37,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.law import Law, law_or_reason
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Units, attributes, chosen_units, labels, point_of
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Spectrum, singular_values
@@ -95,7 +96,7 @@ def law(
         rows.append(missing if isinstance(found, str) else _counted(found, unit, point, close, epsilon, route))
     columns = {name: torch.stack([row[name] for row in rows]).numpy() for name in NAMES}
     pair = ("unit", "sample")
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         {
             **{name: (pair, column) for name, column in columns.items()},
             "violated": ((*pair, "bound"), numpy.stack([violation(columns, name) for name in BOUNDS], axis=2)),
@@ -108,6 +109,7 @@ def law(
         },
         attributes("law", trunk, route=route, epsilon=epsilon, tolerance=close),
     )
+    return described(dataset)
 
 
 def _changed(units: list[Unit], change: Callable[[Unit], Unit] | None) -> Iterator[Unit]:
@@ -139,7 +141,7 @@ def _bounds(trunk: Trunk, x: Any, chosen: list[Unit], change: Callable[[Unit], U
         if reason:  # of any batch
             values[place] = float("nan")
     pair = ("unit", "sample")
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         {name: (pair, values[:, place]) for place, name in enumerate(FROM_ACTIVATIONS)},
         {
             **labels(chosen),
@@ -148,6 +150,7 @@ def _bounds(trunk: Trunk, x: Any, chosen: list[Unit], change: Callable[[Unit], U
         },
         attributes("law_bounds", trunk),
     )
+    return described(dataset)
 
 
 def violation(columns: Any, name: str) -> Any:

@@ -25,6 +25,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear import Jacobian, Operator
 from skipscope.linear.derivative import attempt, by_sample
+from skipscope.measure.descriptions import described
 from skipscope.measure.layers import float_tensors
 from skipscope.measure.selection import Units, attributes, chosen_units, exit_axis, labels, point_of
 from skipscope.numerics import measuring, normal, random_numbers, signs
@@ -133,7 +134,7 @@ def _dataset(
 
     columns = {key: torch.stack([row[key] for row in rows]).cpu().numpy() for key in rows[0]}
     data = {key: (("unit", "sample")[: array.ndim], array) for key, array in columns.items()}
-    return xarray.Dataset(data, coordinates, about)
+    return described(xarray.Dataset(data, coordinates, about))
 
 
 # -- numbers of states, and of operators from random probes

@@ -17,6 +17,8 @@ from skipscope.trace.trunk import Path
 Units = Sequence[int | str] | None  # names or indices; None for all
 Samples = int | Sequence[int] | None  # how many of the first, or which; None for all
 
+PRODUCTS = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum")  # names of operations
+
 
 def refuse_batch_statistics(model: nn.Module) -> None:
     """A batch norm without running statistics takes those of the batch, in evaluation too."""
@@ -64,12 +66,23 @@ def sample_indices(batch: int, samples: Samples) -> list[int]:
 
 
 def labels(units: Sequence[Unit]) -> dict[str, Any]:
-    """Coordinates of the dimension `unit`: name, kind of skip, number of the stage from 1 (-1 for none)."""
+    """Coordinates of the dimension `unit`: name, kinds of skip and branch, number of the stage from 1 (-1 for none)."""
     return {
         "unit": [unit.name for unit in units],
         "skip": ("unit", [unit.kind for unit in units]),
+        "branch": ("unit", [kind_of_branch(unit.branch.operations) for unit in units]),
         "stage": ("unit", [-1 if unit.stage is None else unit.stage for unit in units]),
     }
+
+
+def kind_of_branch(operations: Sequence[str]) -> str:
+    """What a branch does, in one word: attention, convolution, linear (matrix products alone), other."""
+    products = sum(name in PRODUCTS for name in operations)
+    if any("attention" in name for name in operations) or ("softmax" in operations and products >= 2):
+        return "attention"
+    if any(name.startswith("conv") for name in operations):
+        return "convolution"
+    return "linear" if products else "other"
 
 
 def attributes(measure: str, trunk: Trunk | None = None, **more: Any) -> dict[str, Any]:

@@ -39,6 +39,7 @@ import torch
 from torch import Tensor
 
 from skipscope.linear import Operator
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import (
     Jacobians,
     Samples,
@@ -50,7 +51,7 @@ from skipscope.measure.selection import (
     point_of,
     sample_indices,
 )
-from skipscope.progress import Progress
+from skipscope.progress import Progress, called, with_progress
 from skipscope.spectrum import Spectrum, singular_values, spectral_density, svd
 from skipscope.spectrum.full import Route
 from skipscope.trace import Point, Span, Trunk, Unit
@@ -77,6 +78,7 @@ QUANTITIES: dict[str, Callable[[Spectrum], Tensor]] = {
 }
 
 
+@with_progress
 def spectra(
     trunk: Trunk,
     x: Any,
@@ -85,7 +87,7 @@ def spectra(
     stages: bool | Sequence[int] = True,
     route: Route = "auto",
     samples: Samples = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.
 
@@ -100,14 +102,16 @@ def spectra(
     whole = [stage for stage in trunk.stages if (stages if isinstance(stages, bool) else stage.index in stages)]
     spans: list[Span] = [*chosen, *whole]
     indices = sample_indices(point.batch, samples)
-    found = spectra_of(Jacobians(spans, point_of(trunk, point, samples)), route=route, progress=progress)
+    found = spectra_of(Jacobians(spans, point_of(trunk, point, samples)), route=route, progress=called(progress))
     known = labels(chosen)
-    return found.assign_coords(
+    found = found.assign_coords(
         kind=("unit", ["unit"] * len(chosen) + ["stage"] * len(whole)),
         skip=("unit", [*known["skip"][1], *("" for _ in whole)]),
+        branch=("unit", [*known["branch"][1], *("" for _ in whole)]),
         stage=("unit", [*known["stage"][1], *(stage.number for stage in whole)]),
         sample=indices,
-    ).assign_attrs(mode="eval", notes="; ".join(trunk.notes))
+    )
+    return described(found.assign_attrs(mode="eval", notes="; ".join(trunk.notes)))
 
 
 def spectra_of(
@@ -145,7 +149,7 @@ def spectra_of(
         "dtype": ", ".join(sorted(types)),
         "computed_in": "float64",
     }
-    return xarray.Dataset(data, {"unit": list(operators), "sample": list(range(rows[0].shape[0]))}, about)
+    return described(xarray.Dataset(data, {"unit": list(operators), "sample": list(range(rows[0].shape[0]))}, about))
 
 
 def joined(parts: Sequence[xarray.Dataset], order: Sequence[str]) -> xarray.Dataset:
@@ -155,7 +159,7 @@ def joined(parts: Sequence[xarray.Dataset], order: Sequence[str]) -> xarray.Data
     longest = max(part.sizes.get("index", 0) for part in parts)
     padded = [part.pad(index=(0, longest - part.sizes["index"])) if longest else part for part in parts]
     together = xarray.concat(padded, "unit", combine_attrs="override")
-    return together.sel(unit=[name for name in order if name in together["unit"].values])
+    return described(together.sel(unit=[name for name in order if name in together["unit"].values]))
 
 
 def _share(spectrum: Spectrum, which: Tensor) -> Tensor:
@@ -187,11 +191,12 @@ def leading(
     for name in rows[0]:
         column = torch.stack([row[name] for row in rows]).cpu().numpy()
         data[name] = (("unit", "sample", "rank")[: column.ndim], column)
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         data,
         {**labels(chosen), "sample": list(range(point.batch))},
         attributes("leading", trunk, near_one=NEAR_ONE, probes=probes, steps=steps, seed=seed),
     )
+    return described(dataset)
 
 
 def _leading(

@@ -41,6 +41,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.derivative import by_sample
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import (
     Samples,
     Units,
@@ -53,9 +54,10 @@ from skipscope.measure.selection import (
     sample_indices,
 )
 from skipscope.renamed import renamed_parameters
-from skipscope.spectrum import plan, svd
+from skipscope.spectrum import svd
 from skipscope.spectrum.assembly import thin_svd
 from skipscope.spectrum.orthonormal import fixed_signs
+from skipscope.spectrum.plan import counted
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.inputs import Inputs
 
@@ -122,7 +124,7 @@ def stability(
     coordinates = {**labels(chosen), "kind": [kind for kind, _ in perturbed_inputs], "state": states, "sample": indices}
     if projected:
         coordinates["project"] = [unit.name for unit in projected]
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         data,
         coordinates,
         attributes(
@@ -135,6 +137,7 @@ def stability(
             vectors="" if not projected else "all" if k is None else f"the {k} leading ones",
         ),
     )
+    return described(dataset)
 
 
 # -- states
@@ -302,7 +305,7 @@ def _leading_vectors(J: Operator, k: int) -> tuple[Tensor, Tensor, Tensor]:
 def _check_fits(J: Operator) -> None:
     """The matrix and the solver's copy of it, both sets of vectors, and work of four times the smaller side squared."""
     _, m, n = J.shape
-    small, free = min(m, n), plan(J).free
+    small, free = min(m, n), counted(J).free
     needed = 8 * (2 * m * n + small * (m + n) + 4 * small**2)
     if needed > free:
         raise InputError(

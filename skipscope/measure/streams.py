@@ -26,6 +26,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.derivative import by_sample
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Units, attributes, chosen_units, exit_axis, labels, point_of
 from skipscope.trace import Point, Trunk, Unit
 
@@ -64,7 +65,7 @@ def streams(trunk: Trunk, x: Any, *, units: Units = None) -> xarray.Dataset:
         for name in (*OF_MATRIX, *OF_PRODUCT, "branch_share")
     }
     about = attributes("streams", trunk, streams=int(product.shape[-1]) if product is not None else 0)
-    return xarray.Dataset(values, {**labels(mixing), "sample": range(point.batch)}, about)
+    return described(xarray.Dataset(values, {**labels(mixing), "sample": range(point.batch)}, about))
 
 
 def _matrices(unit: Unit, point: Point) -> Tensor:

@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import (
     Samples,
     Units,
@@ -133,7 +134,7 @@ def trajectories(
         data["projection"] = (("plane", "sample", "state", "axis"), whole.transpose(1, 2).cpu().numpy())
         data["principal_share"] = (("stage",), numpy.array([share for _, share in planes]))
         coordinates |= {"plane": ["random", "principal"], "axis": ["first", "second"]}
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         data,
         coordinates,
         attributes(
@@ -146,6 +147,7 @@ def trajectories(
             seed=seed,
         ),
     )
+    return described(dataset)
 
 
 # -- states

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear import Jacobian, Operator, Verification, verify
+from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Jacobians, Units, chosen_units, labels, point_of
 from skipscope.trace import Trunk
 
@@ -36,7 +37,7 @@ def verification(trunk: Trunk, x: Any, *, units: Units = None) -> xarray.Dataset
     """Test every unit at a batch of model inputs or a point; dimension `unit`."""
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
     found = verification_of(Jacobians(chosen, point)).assign_coords(labels(chosen))
-    return found.assign_attrs(mode="eval", notes="; ".join(trunk.notes))
+    return described(found.assign_attrs(mode="eval", notes="; ".join(trunk.notes)))
 
 
 def verification_of(operators: Mapping[str, Operator]) -> xarray.Dataset:
@@ -49,7 +50,7 @@ def verification_of(operators: Mapping[str, Operator]) -> xarray.Dataset:
     def column(values: Iterable[Any], dtype: Any = None) -> tuple[str, numpy.ndarray]:
         return "unit", numpy.array(list(values), dtype=dtype)
 
-    return xarray.Dataset(
+    dataset = xarray.Dataset(
         {
             "adjoint_error": column(result.adjoint_error for result in found),
             "adjoint_tolerance": column(result.adjoint_tolerance for result in found),
@@ -67,6 +68,7 @@ def verification_of(operators: Mapping[str, Operator]) -> xarray.Dataset:
             "control_seen": control.seen,
         },
     )
+    return described(dataset)
 
 
 def _control(operators: Mapping[str, Operator]) -> tuple[str, Verification]:
