@@ -21,6 +21,7 @@ PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WIDTH = 1000  # of a figure, in pixels
 CLICKED = 7  # the unit that the map shows
+SIZES = {"": (1400, 900), "-phone": (390, 844)}  # of windows, by the end of a picture's name
 
 
 def main() -> None:
@@ -41,6 +42,7 @@ def figures(result: ss.Result) -> dict[str, Callable[[], Any]]:
         "scree": lambda: ss.plot.scree(spectra),
         "scree-plain": lambda: ss.plot.scree(plain),
         "proportions": lambda: ss.plot.proportions(spectra),
+        "together": lambda: ss.plot.together({"residual": spectra, "plain": plain}),
         "depth": lambda: ss.plot.depth(spectra),
         "law": lambda: ss.plot.law({name: result[f"law-{name}"] for name in ("as-trained", "raised")}),
         "growth": lambda: ss.plot.growth(result["stability-residual"]),
@@ -51,22 +53,30 @@ def figures(result: ss.Result) -> dict[str, Callable[[], Any]]:
 
 
 def screenshots(report: Path) -> None:
+    """The first screen on a desk and on a phone, light and dark; the map with an open unit, light and dark."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
+        for end, (width, height) in SIZES.items():
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
+            page.goto(report.resolve().as_uri())
+            page.wait_for_selector(".headline-figure .main-svg", state="attached")
+            page.wait_for_timeout(500)  # the figure fades in
+            page.screenshot(path=PICTURES / f"report-top{end}.png")
+            page.locator("#theme").click()
+            page.wait_for_timeout(500)
+            page.screenshot(path=PICTURES / f"report-top{end}-dark.png")
+            page.close()
+        page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
         page.goto(report.resolve().as_uri())
-        page.screenshot(path=PICTURES / "report-top.png")
         page.locator(".cell").nth(CLICKED).click()
         page.wait_for_selector(".unit .main-svg")
-        page.evaluate("() => document.querySelector('#map').scrollIntoView()")
-        page.wait_for_timeout(500)  # the figure fades in
-        page.screenshot(path=PICTURES / "report.png")
-        page.locator("#theme").click()
-        page.wait_for_timeout(500)
-        page.evaluate("() => document.querySelector('#map').scrollIntoView()")  # the click has moved the page
-        page.screenshot(path=PICTURES / "report-dark.png")
+        for name in ("report", "report-dark"):
+            page.evaluate("() => document.querySelector('#map').scrollIntoView()")
+            page.wait_for_timeout(500)
+            page.screenshot(path=PICTURES / f"{name}.png")
+            page.locator("#theme").click()
         browser.close()
 
 

@@ -7,8 +7,9 @@ by hand.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,11 @@ import numpy
 import xarray
 
 from skipscope.report.style import GREY, look, members, shade, styled
+from skipscope.report.table import number
 
 Axis = Mapping[str, Any]  # attributes of an axis of Plotly
 GREY_LINE = {"color": GREY, "width": 1}
+FORMATTED = re.compile(r"%\{([xy]):[^}]*[efg]\}")  # a coordinate of a point with a format
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,13 @@ class Series:
     width: float = 2  # of lines
     labelled: bool | None = None  # in the legend; None: the first of the name in a chart of several panels
     band: tuple[Any, Any] | None = None  # lower and upper edge of a band around the line
+    error: tuple[Any, Any] | None = None  # lengths of error bars, below and above every point
     text: Sequence[str] | None = None  # per point, for the pointer
     more: Mapping[str, Any] = field(default_factory=dict)  # attributes of Plotly in place of the common look
+
+    def with_error(self, below: Any, above: Any = None) -> Series:
+        """With error bars, where there is an error; above: the same as below where nothing else is given."""
+        return self if below is None else replace(self, error=(below, below if above is None else above))
 
 
 def chart(
@@ -74,8 +82,10 @@ def chart(
         elif panels:
             style.setdefault("showlegend", one.name not in labelled)
         labelled.add(one.name)
-        template = "<br>".join(filter(None, (one.heading, one.hover))).replace("{name}", one.name)
-        style.setdefault("hovertemplate", f"{template}<extra></extra>")
+        if one.error is not None:
+            style["error_y"] = _bars(*one.error)
+        if "hovertemplate" not in style:
+            style |= _hover("<br>".join(filter(None, (one.heading, one.hover))).replace("{name}", one.name), one)
         draw = figure.add_bar if one.mode == "bars" else partial(figure.add_scatter, mode=one.mode)
         draw(x=_array(one.x), y=_array(one.y), text=one.text, **style, **here)
     for update, axes in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
@@ -95,6 +105,41 @@ def _empty(panels: Sequence[str], columns: int | None, grid: Mapping[str, Any]) 
         return go.Figure(), 1
     columns = columns or len(panels)
     return make_subplots(-(-len(panels) // columns), columns, subplot_titles=list(panels), **grid), columns
+
+
+def _number(value: Any) -> str:
+    return number(float(value)) if isinstance(value, (int, float, numpy.number)) else str(value)
+
+
+def _bars(below: Any, above: Any) -> dict[str, Any]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": _array(above),
+        "arrayminus": _array(below),
+        "thickness": 1,
+        "width": 2,
+    }
+
+
+def _hover(template: str, one: Series) -> dict[str, Any]:
+    """Coordinates that the template formats are written as tables write numbers, which no format of Plotly does: what
+    is between the first and the last of them becomes the text of each point."""
+    found = list(FORMATTED.finditer(template))
+    if found and "%{" in FORMATTED.sub("", template[found[0].start() : found[-1].end()]):
+        found = found[:1]
+    if not found:
+        return {"hovertemplate": f"{template}<extra></extra>"}
+    first, last = found[0].start(), found[-1].end()
+    pattern = FORMATTED.sub(lambda match: f"%{match[1]}%", template[first:last])
+    texts = [
+        pattern.replace("%x%", _number(x)).replace("%y%", _number(y))
+        for x, y in zip(_array(one.x), _array(one.y), strict=True)
+    ]
+    return {
+        "hovertemplate": f"{template[:first]}%{{hovertext}}{template[last:]}<extra></extra>",
+        "hovertext": texts,
+    }
 
 
 def _array(values: Any) -> Any:
@@ -124,16 +169,16 @@ def thin_lines(
     **more: Any,
 ) -> Iterator[Series]:
     """One thin grey line per member, all of one name in the legend; rows: by member. more: attributes of Plotly."""
-    for number, (member, row) in enumerate(rows.items()):
+    for count, (member, row) in enumerate(rows.items()):
         thin = {"line": GREY_LINE, "marker": None, "meta": {"series": member}, **more}
-        labelled = number == panel == 0
+        labelled = count == panel == 0
         yield Series(name, x, row, hover, member, panel, None, "lines", labelled=labelled, text=text, more=thin)
 
 
 def axis(title: str = "", *, log: bool = False, **more: Any) -> Axis:
-    """log: logarithmic, with powers of ten as its labels."""
+    """log: logarithmic, with powers of ten as its labels and few between them."""
     found = {"title_text": title} if title else {}
-    return {**found, **({"type": "log", "exponentformat": "power"} if log else {}), **more}
+    return {**found, **({"type": "log", "exponentformat": "power", "nticks": 3} if log else {}), **more}
 
 
 def titled_first(title: str, count: int, **more: Any) -> list[Axis]:
@@ -167,13 +212,13 @@ def lines(
             single = {str(key): part.values.item() for key, part in here.variables.items() if part.ndim == 0}
             if custom:
                 more["more"] = {"customdata": numpy.stack([here[key].values for key in custom], -1)}
-            for number, (variable, title) in enumerate(variables.items()):
+            for count, (variable, title) in enumerate(variables.items()):
                 yield Series(
                     name.format(value, **single) if by else title,
                     here[x],
                     here[variable],
                     hover,
-                    panel=panel if panels or not by else number,
+                    panel=panel if panels or not by else count,
                     text=_texts(here, x, text) if text else None,
                     **more,
                 )

@@ -10,10 +10,12 @@ from typing import Any, get_args
 
 import xarray
 
+from skipscope.findings import Summary, summary_of
 from skipscope.report.trunk_map import trunk_maps
 from skipscope.report.views import Section, sections_of
 from skipscope.runs import SavedRun
 from skipscope.runs.decisions import Verdict
+from skipscope.wording import counted
 
 NETWORKS_IN_FACTS = 6
 WITHOUT_STUDY = (
@@ -26,7 +28,9 @@ WITHOUT_STUDY = (
 class Content:
     title: str
     path: Path
+    overview: Summary  # what a reader sees first
     facts: Mapping[str, str]  # what was measured, on what, with what
+    warnings: tuple[str, ...]  # what must be known before the numbers are read
     summary: str  # a paragraph
     notes: tuple[str, ...]
     claims: tuple[Mapping[str, Any], ...]
@@ -46,17 +50,27 @@ def content_of(saved: SavedRun) -> Content:
     # Whether the Jacobians are right comes before what they say.
     spoken = sorted(sections, key=lambda section: section.measure != "verification")
     sentences = [sentence[:1].upper() + sentence[1:] for section in spoken for sentence in section.view.sentences]
+    claims = tuple(decision.to_dict() for decision in saved.claims)
+    known = facts(saved.record, _networks(datasets.values()))
+    figures = [name for section in sections for name in section.view.figures]
     return Content(
         f"skipscope: {saved.record['what']}",
         saved.path,
-        facts(saved.record, _networks(datasets.values())),
-        " ".join([*_state(saved), *_older(saved, datasets), *sentences]),
+        summary_of(datasets, about=_about(known), claims=claims, figures=figures),
+        known,
+        (*_warnings(saved), *_older(saved, datasets)),
+        " ".join([*_verdicts(saved), *sentences]),
         tuple(saved.record.get("notes", ())),
-        tuple(decision.to_dict() for decision in saved.claims),
+        claims,
         sections,
         trunk_maps(datasets, [section.view for section in sections]),
         saved.record,
     )
+
+
+def _about(known: Mapping[str, str]) -> str:
+    """What was looked at, in one line."""
+    return "; ".join(known[key] for key in ("model", "weights", "data", "preset") if key in known)
 
 
 def _networks(datasets: Iterable[xarray.Dataset]) -> str:
@@ -101,19 +115,21 @@ def notes_of_trunk(parameters: Mapping[str, Any]) -> list[str]:
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list | tuple) else []
 
 
-def _state(saved: SavedRun) -> list[str]:
-    """Sentences on the run itself; what must be known of the model before its numbers are read comes first."""
+def _warnings(saved: SavedRun) -> list[str]:
+    """What must be known of the model and the run before its numbers are read."""
     lines = [f"{note[:1].upper()}{note[1:]}." for note in notes_of_trunk(saved.record["parameters"])]
     if saved.record["status"] != "finished":
         lines.append(f"This run is not complete: its status is '{saved.record['status']}'.")
     lines += saved.flaws
     if saved.withheld:
         lines.append(f"Left out for that reason: {', '.join(saved.withheld)}.")
-    verdicts = [decision.verdict for decision in saved.claims]
-    if verdicts:
-        counts = ", ".join(f"{verdicts.count(each)} {each}" for each in get_args(Verdict) if each in verdicts)
-        lines.append(f"Of {len(verdicts)} {'claim' if len(verdicts) == 1 else 'claims'}: {counts}.")
     return lines
+
+
+def _verdicts(saved: SavedRun) -> list[str]:
+    verdicts = [decision.verdict for decision in saved.claims]
+    counts = ", ".join(f"{verdicts.count(each)} {each}" for each in get_args(Verdict) if each in verdicts)
+    return [f"Of {counted(len(verdicts), 'claim')}: {counts}."] if verdicts else []
 
 
 def _older(saved: SavedRun, datasets: Mapping[str, xarray.Dataset]) -> list[str]:

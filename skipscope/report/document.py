@@ -49,6 +49,12 @@ def source(name: str) -> str:
     return files(FOLDER).joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def script(*names: str) -> str:
+    """Scripts of the templates' folder as one, which leaves no name behind on the page."""
+    parts = "\n".join(source(f"{name}.js") for name in names)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
 def policy_for(scripts: Iterable[str], *, files: bool = False) -> str:
     allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts]
     if files:  # a page from disk has no origin of its own in some browsers
@@ -90,7 +96,7 @@ def library() -> str:
 
 def figure_page(figure: Any, title: str, *, alone: bool = False) -> str:
     """alone: with the library inside; otherwise it is taken from LIBRARY in the page's folder."""
-    scripts = {"script": source("figure.js"), **({"library": library()} if alone else {"library": ""})}
+    scripts = {"script": script("config", "figure"), **({"library": library()} if alone else {"library": ""})}
     return rendered("figure.html.jinja", scripts, files=not alone, title=title, figure=drawn(figure), beside=LIBRARY)
 
 

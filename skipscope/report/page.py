@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.errors import InputError
+from skipscope.report.comparison import comparison
 from skipscope.report.content import Content, content_of
-from skipscope.report.document import LIBRARY, drawn, figure_page, file_names, library, rendered, source
-from skipscope.report.trunk_map import naturally
+from skipscope.report.document import LIBRARY, drawn, figure_page, file_names, library, rendered, script, source
+from skipscope.report.first_screen import first_screen
+from skipscope.report.shared_axes import share_axes
+from skipscope.report.table import number
+from skipscope.report.trunk_map import naturally, scales
 from skipscope.report.views import Picture
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import in_words
 from skipscope.runs.files import write_whole
 
 TEMPLATE = "page.html.jinja"
+SCRIPTS = ("config", "theme", "figures", "files", "map")
 
 
 def write_report(path: Path | str) -> Path:
@@ -64,15 +69,21 @@ def page(contents: Sequence[Content]) -> str:
 
     labels = distinct_labels([one.path for one in contents])
     title = contents[0].title if len(contents) == 1 else f"skipscope: {', '.join(labels)}"
+    compared = comparison(labels, [one.maps for one in contents])
     return rendered(
         TEMPLATE,
-        {"plotly": library(), "script": source("report.js")},
+        {"plotly": library(), "script": script(*SCRIPTS)},
         title=title,
         runs=contents,
         labels=labels,
         claims=_claims(contents),
         sections=_sections(contents, labels),
-        maps=[{"run": label, "maps": one.maps} for label, one in zip(labels, contents, strict=True) if one.maps],
+        differences=compared and {"table": compared.table, "picture": _picture(compared.picture, contents[0])},
+        screens=[first_screen(one) for one in contents],
+        maps=[
+            {"run": labels[place], "place": place, "maps": one.maps} for place, one in enumerate(contents) if one.maps
+        ],
+        scales=scales(one for content in contents for one in content.maps),
         style=Markup(source("report.css")),
     )
 
@@ -108,7 +119,7 @@ def _numbers(part: Mapping[str, Any]) -> str:
 
 
 def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+    return value if isinstance(value, str) else number(value)
 
 
 def _sections(contents: Sequence[Content], labels: Sequence[str]) -> list[dict[str, Any]]:
@@ -118,6 +129,8 @@ def _sections(contents: Sequence[Content], labels: Sequence[str]) -> list[dict[s
         sections = [
             next((section for section in content.sections if section.measure == measure), None) for content in contents
         ]
+        for name in dict.fromkeys(name for section in sections if section for name in section.view.figures):
+            share_axes([one.view.figures[name].figure for one in sections if one and name in one.view.figures])
         pictures = [
             {name: _picture(picture, content) for name, picture in section.view.figures.items()} if section else {}
             for section, content in zip(sections, contents, strict=True)

@@ -7,6 +7,7 @@ once more.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ LOGARITHMIC_FROM = 20  # largest over smallest value, from which on an axis is l
 POINTS_IN_CURVE = 500  # of a curve with more of them, evenly spaced; the ends are always there
 NAMES_ON_AXIS = 12  # tick labels of one axis, so that they do not run into each other
 FOREIGN = re.compile(r"<(?!/?(?:br|sub|sup|extra)>)")  # what begins a tag that is not one of ours
+BRANCHES = {"linear": "MLP"}  # kinds of branches with another name for readers
 NOT_CONVERGED_MARK = " *"  # behind the name of what did not converge
 
 
@@ -66,6 +68,34 @@ def converged(dataset: xarray.Dataset, name: str, dimension: str = "unit") -> bo
 
 def marked(dataset: xarray.Dataset, name: str, dimension: str = "unit") -> str:
     return name if converged(dataset, name, dimension) else name + NOT_CONVERGED_MARK
+
+
+def middle_and_spread(
+    data: xarray.Dataset, key: str
+) -> tuple[numpy.ndarray, numpy.ndarray | None, numpy.ndarray | None]:
+    """A quantity with the lengths of its error bars below and above: of several samples the median and the way to the
+    quartiles, else the value and its standard error; None where there is neither."""
+    values = data[key]
+    if "sample" in values.dims:
+        middle = values.median("sample")
+        if values.sizes["sample"] == 1:
+            return middle.values, None, None
+        with warnings.catch_warnings():  # a unit without any number has no quartiles either
+            warnings.filterwarnings("ignore", "All-NaN slice encountered")
+            low, high = (values.quantile(share, "sample").values for share in (0.25, 0.75))
+        return middle.values, middle.values - low, high - middle.values
+    error = data[f"{key}_error"].values if f"{key}_error" in data and data[f"{key}_error"].dims == values.dims else None
+    return values.values, error, error
+
+
+def kinds_of_branch(data: xarray.Dataset) -> dict[str, list[int]]:
+    """Places of the units by what is in their branches (attention, MLP), as far as the dataset says."""
+    found: dict[str, list[int]] = {}
+    if "branch" in data.coords and data["branch"].dims == ("unit",):
+        for place, kind in enumerate(names_of(data, "branch")):
+            found.setdefault(BRANCHES.get(kind, kind), []).append(place)
+    found.pop("", None)
+    return found
 
 
 def look(name: str, place: int, size: int = 6, width: float = 2) -> dict[str, Any]:

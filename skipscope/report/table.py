@@ -11,6 +11,7 @@ import xarray
 from skipscope.report.style import members
 from skipscope.text_table import in_columns
 from skipscope.visible import visible
+from skipscope.wording import number as number  # the rule for numbers; tables are where views look for it
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,6 @@ class Table:
         titles, *rows = [[visible(cell).replace("\n", "\\n") for cell in row] for row in (self.columns, *self.rows)]
         numbers = range(self.names, len(titles))
         return "\n".join([visible(self.title), *in_columns(rows, right=numbers, titles=titles)])
-
-
-def number(value: float) -> str:
-    """A whole number to a million in full, others to three digits, six near 1; a dash where there is nothing."""
-    if math.isnan(value):
-        return "-"
-    if abs(value) <= 1e6 and value == round(value):
-        return str(round(value))
-    if 0 < abs(value - 1) < 5e-3:
-        return f"{value:.6g}"  # what is near 1 is not 1
-    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 or math.isinf(value) else f"{value:.1e}"
 
 
 def mean_count(value: float) -> str:

@@ -1,6 +1,8 @@
-"""The map of a trunk: one cell per unit, coloured by a measure that the reader picks, and what is known of each unit.
+"""The map of a trunk: its units with branch and skip, coloured by a measure that the reader picks, and what is known of
+each unit.
 
-Its data go into the page as JSON; `report.js` draws it.
+Its data go into the page as JSON; `map.js` draws it. Numbers are texts already, as tables show them, and one scale of
+colours per measure holds for every network on the page.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ from typing import Any
 import numpy
 import xarray
 
+from skipscope.report.style import names_of
+from skipscope.report.table import number
 from skipscope.report.views import UnitCurves, UnitNumbers, View
+
+SMALLEST_FACTOR = 1.5  # a scale of gains reaches from 1 / factor to the factor: what is closer to 1 stays pale
+LARGEST_FACTOR = 10.0  # what is beyond has the colour of the end
 
 
 def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) -> list[dict[str, Any]]:
@@ -53,33 +60,115 @@ def _map(
         "measures": [
             {
                 "title": one.title,
+                "scale": one.scale,
                 "logarithmic": one.logarithmic,
                 "values": [_plain(one.values.get(name, math.nan)) for name in names],
+                "texts": [_text(one, name) for name in names],
                 "unsure": [name in one.unsure for name in names],
                 "words": [one.words.get(name, "") for name in names],
             }
-            for one in sorted(numbers, key=lambda one: len(one.values) < len(names))  # whole ones first
+            # Whole ones first, and of those gains, which say at a glance what grows and what shrinks.
+            for one in sorted(numbers, key=lambda one: (len(one.values) < len(names), one.scale != "gain"))
         ],
         "curves": {name: drawn for name in names if (drawn := [_drawn(one, name) for one in curves if name in one.of])},
     }
 
 
+def _text(one: UnitNumbers, unit: str) -> str:
+    value = one.values.get(unit, math.nan)
+    if math.isfinite(value):
+        return number(value)
+    words = one.words.get(unit, "")
+    return "∞" if math.isinf(value) or "infinite" in words else "!" if words else "-"
+
+
+# -- what is known of the structure
+
+
 def _units(network: str, numbers: list[UnitNumbers], datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, Any]]:
-    """All that some measure knows, in the order of the longest list of them; with stage and skip, where known."""
+    """All that some measure knows, in the order of the longest list of them; with stage, skip, kind of branch and shape
+    of the entry, where known."""
     order = max((list(one.values) for one in numbers), key=len)
     others = {name for one in numbers for name in one.values} - set(order)
     order += sorted(others, key=naturally)
+    own = [data for data in datasets.values() if str(data.attrs.get("network", "")) == network]
     known: dict[str, dict[str, Any]] = {}
-    for data in datasets.values():
-        if str(data.attrs.get("network", "")) == network and "unit" in data.dims and "stage" in data.coords:
-            skips = data["skip"].values if "skip" in data.coords else [""] * data.sizes["unit"]
-            for name, stage, skip in zip(data["unit"].values, data["stage"].values, skips, strict=True):
-                known.setdefault(str(name), {"stage": int(stage), "skip": str(skip)})
-    return [{"name": name, **known.get(name, {"stage": None, "skip": ""})} for name in order]
+    for data in own:
+        if "unit" in data.dims and "stage" in data.coords:
+            for name, stage, skip, branch in zip(
+                names_of(data, "unit"),
+                data["stage"].values,
+                _labels(data, "skip"),
+                _labels(data, "branch"),
+                strict=True,
+            ):
+                there = known.setdefault(name, {"stage": int(stage), "skip": skip, "branch": branch})
+                there["branch"] = there["branch"] or branch
+    shapes = _shapes(order, own)
+    nothing = {"stage": None, "skip": "", "branch": ""}
+    return [{"name": name, **known.get(name, nothing), "shape": shapes.get(name, "")} for name in order]
+
+
+def _labels(data: xarray.Dataset, key: str) -> list[str]:
+    return [str(value) for value in data[key].values] if key in data.coords else [""] * data.sizes["unit"]
+
+
+def _shapes(units: Sequence[str], datasets: Sequence[xarray.Dataset]) -> dict[str, str]:
+    """Of what enters a unit: the shape of its first layer's input without the samples, else the number of entries."""
+    found: dict[str, str] = {}
+    for data in datasets:
+        if "layer_shape" in data.coords and "layer" in data.dims:
+            layers = dict(zip(names_of(data, "layer"), names_of(data, "layer_shape"), strict=True))
+            for unit in units:
+                first = next((shape for layer, shape in layers.items() if f"{layer}.".startswith(f"{unit}.")), "")
+                samples, _, rest = first.partition(" x ")
+                if rest and samples == str(data.attrs.get("samples", "")):
+                    found.setdefault(unit, rest)
+    for data in datasets:
+        if "entries" in data and data["entries"].dims == ("unit",):
+            for unit, entries in zip(names_of(data, "unit"), data["entries"].values, strict=True):
+                found.setdefault(unit, f"{int(entries)} numbers")
+    return found
 
 
 def naturally(name: str) -> list[Any]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name)]
+
+
+# -- scales of colours
+
+
+def scales(maps: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By the title of a measure, one scale for all networks that are shown together.
+
+    A gain is a factor: its scale is logarithmic and its middle is 1, which keeps sizes. A share begins at 0. Any other
+    size reaches from the smallest to the largest.
+    """
+    values: dict[str, list[float]] = {}
+    kinds: dict[str, tuple[str, bool]] = {}
+    for one in maps:
+        for measure in one["measures"]:
+            values.setdefault(measure["title"], []).extend(value for value in measure["values"] if value is not None)
+            kind, logarithmic = kinds.get(measure["title"], (measure["scale"], False))
+            kinds[measure["title"]] = (kind, logarithmic or measure["logarithmic"])
+    return {title: _scale(*kinds[title], numpy.array(found)) for title, found in values.items()}
+
+
+def _scale(kind: str, logarithmic: bool, values: numpy.ndarray) -> dict[str, Any]:
+    if kind == "gain":
+        positive = values[values > 0]
+        factor = max([SMALLEST_FACTOR, *numpy.maximum(positive, 1 / positive)])
+        low, high, beyond = 1 / min(factor, LARGEST_FACTOR), min(factor, LARGEST_FACTOR), factor > LARGEST_FACTOR
+        ends = [f"{'≤ ' if beyond else ''}{number(low)}", f"{'≥ ' if beyond else ''}{number(high)}"]
+        return {"kind": kind, "logarithmic": True, "low": low, "high": high, "ends": ends}
+    there = values[values > 0] if logarithmic else values
+    low, high = (float(there.min()), float(there.max())) if there.size else (0.0, 1.0)
+    low = 0.0 if kind == "share" else low
+    ends = [number(low), number(high) + (", logarithmic" if logarithmic else "")]
+    return {"kind": kind, "logarithmic": logarithmic, "low": low, "high": high, "ends": ends}
+
+
+# -- curves of a unit
 
 
 def _drawn(one: UnitCurves, unit: str) -> dict[str, Any]:

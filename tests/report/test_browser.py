@@ -16,6 +16,7 @@ import xarray
 from skipscope.inspection.result import Result, load
 from skipscope.papers.kit.running import run_studies
 from skipscope.report import write_page, write_report
+from skipscope.report.table import number
 from skipscope.runs import RunFolder
 from tests.report.test_page import saved
 
@@ -91,7 +92,7 @@ def test_the_map_answers_to_clicks_and_keys(opened: Opened, run: Path) -> None:
     panel = page.locator(".unit")
     assert panel.locator("h3").inner_text() == "stage2.2, skip: identity"
     largest = float(spectra["largest"].sel(unit="stage2.2").mean())
-    assert f"{largest:.6g}" in panel.inner_text()
+    assert number(largest) in panel.inner_text()
     assert panel.locator(".main-svg").count() >= 1
     page.keyboard.press("ArrowRight")
     assert panel.locator("h3").inner_text().startswith("stage2.3")
@@ -106,7 +107,7 @@ def test_the_map_is_coloured_by_what_the_reader_picks(opened: Opened, run: Path)
     title = page.locator(".cell").nth(0).get_attribute("title")
     growth = float(load(run)["perturbations"]["actual"].sel(kind="random").isel(unit=0).median())
     assert title != before
-    assert title == f"stage1.0: growth of a perturbation, random {growth:.6g}"
+    assert title == f"stage1.0: growth of a perturbation, random {number(growth)}"
 
 
 def test_unconverged_units_are_marked_in_the_map(opened: Opened) -> None:
@@ -125,13 +126,13 @@ def test_axes_switch_between_linear_and_logarithmic(opened: Opened) -> None:
     assert page.evaluate(read) == "log"
 
 
-def test_hover_shows_exact_values(opened: Opened, run: Path) -> None:
+def test_hover_writes_numbers_as_tables_do(opened: Opened, run: Path) -> None:
     page = opened.page
     bars = drawn(page, "spectra-proportions")
     bars.locator(".bars .point path").first.hover(force=True)
     page.wait_for_selector(".hoverlayer .hovertext")
     share = float(load(run)["spectra"]["share_above"].isel(unit=0).mean())
-    assert f"{share:.4f}" in page.locator(".hoverlayer .hovertext").first.text_content()
+    assert f": {number(share)}" in page.locator(".hoverlayer .hovertext").first.text_content()
 
 
 def test_the_theme_switches_page_and_figures(opened: Opened) -> None:
@@ -232,7 +233,7 @@ def test_the_demo_opens(browser: Any, small_demo: Result) -> None:
     opened = Opened(browser, small_demo.folder / "report.html")
     opened.page.locator(".cell").first.click()
     opened.page.wait_for_selector(".unit .main-svg")
-    for name in opened.page.eval_on_selector_all(".plot", "plots => plots.map(plot => plot.dataset.name)"):
+    for name in opened.page.eval_on_selector_all(".plot[data-name]", "plots => plots.map(plot => plot.dataset.name)"):
         drawn(opened.page, name)
     opened.close()
 
@@ -241,7 +242,7 @@ def test_a_study_opens(browser: Any, tmp_path: Path) -> None:
     run_studies("D.spectra", tmp_path / "run", preset="smoke")
     opened = Opened(browser, write_report(tmp_path / "run"))
     assert opened.page.locator("#claims tbody tr").count() == 5
-    for name in opened.page.eval_on_selector_all(".plot", "plots => plots.map(plot => plot.dataset.name)"):
+    for name in opened.page.eval_on_selector_all(".plot[data-name]", "plots => plots.map(plot => plot.dataset.name)"):
         drawn(opened.page, name)
     opened.close()
 

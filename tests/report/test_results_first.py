@@ -56,7 +56,7 @@ def check(printed: str, errors: str, *expected: str, json_keys: set[str] | None 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_inspect(as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     Path("net.py").write_text(NET)
-    options = ["--budget", "1s", "--json"] if as_json else ["--budget", "1m"]  # which has time for spectra
+    options = ["--budget", "1s", "--json"] if as_json else ["--full", "--budget", "1m"]  # which has time for spectra
     arguments = ["inspect", "net.py:net", *options]
     assert run_command(monkeypatch, *arguments) == 70
     captured = capsys.readouterr()
@@ -104,6 +104,6 @@ def test_demo(
     assert run_command(monkeypatch, "demo", "--json", "--out", tmp_path / "demo") == 70
     captured = capsys.readouterr()
     check(captured.out, captured.err, json_keys={"folder", "run", "measured"})
-    assert run_command(monkeypatch, "demo", "--out", tmp_path / "demo") == 70
+    assert run_command(monkeypatch, "demo", "--full", "--out", tmp_path / "demo") == 70
     captured = capsys.readouterr()
     check(captured.out, captured.err, "Test accuracy: ", "Spectra of plain")

@@ -15,6 +15,8 @@ from skipscope.report.figures.curves import (
 from skipscope.report.figures.distributions import distributions
 from skipscope.report.figures.spectra import depth, law, proportions, scree
 from skipscope.report.figures.stability import growth, prediction, projections
+from skipscope.report.figures.streams import streams
+from skipscope.report.figures.together import together
 
 __all__ = [
     "alignment",
@@ -37,6 +39,8 @@ __all__ = [
     "scree",
     "steps",
     "straightness",
+    "streams",
+    "together",
     "training",
     "trajectories",
 ]

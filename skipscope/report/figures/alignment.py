@@ -110,7 +110,7 @@ def decay(dataset: xarray.Dataset) -> Any:
     """1 / s_1 against depth with the least-squares line that leaves out the first quarter of the units; and the largest
     singular values, those up to the number of classes in one colour and the rest in another.
 
-    Means over the samples; open markers did not converge.
+    Means over the samples, with the standard deviation of 1 / s_1; open markers did not converge.
     """
     names, classes = names_of(dataset, "unit"), int(dataset.attrs["classes"])
     values = dataset["value"].isel(rank=slice(VALUES_AGAINST_DEPTH)).mean("sample").transpose("rank", "unit").values
@@ -120,11 +120,15 @@ def decay(dataset: xarray.Dataset) -> Any:
     fit = depth_fit(dataset)
     colours = [COLOURS[0] if place >= fit.first else GREY for place in range(len(names))]
     points = {"line": None, "legendgroup": None, "name": None, "marker": {"size": 8, "color": colours}}
-    hover, heading = "1 / s1: %{y:.5g}", "%{text}, unit %{x}"
+    hover, heading = "1 / s1: %{y:.3g}", "%{text}, unit %{x}"
     units = range(1, len(names) + 1)
-    series = [
-        Series("units", units, inverse, hover, heading, 0, 0, "markers", labelled=False, text=labels, more=points)
-    ]
+    inverses = Series(
+        "units", units, inverse, hover, heading, 0, 0, "markers", labelled=False, text=labels, more=points
+    )
+    first = dataset["value"].isel(rank=0).transpose("unit", "sample").values
+    with numpy.errstate(divide="ignore"):
+        spread = numpy.where(first > 0, 1 / first, numpy.nan).std(1)
+    series = [inverses.with_error(spread if first.shape[1] > 1 else None)]
     if numpy.isfinite(fit.slope):
         ends = [fit.first + 1, len(names)]
         line: dict[str, Any] = {"color": COLOURS[1], "dash": "dash", "width": 2}
@@ -136,7 +140,7 @@ def decay(dataset: xarray.Dataset) -> Any:
         series,
         panels=["1 / s<sub>1</sub>", "singular values"],
         x=axis("unit"),
-        y={"rangemode": "tozero"},
+        y=[axis("1 / singular value", rangemode="tozero"), axis("singular value", rangemode="tozero")],
         height=400,
         horizontal_spacing=0.1,
     )
@@ -163,7 +167,7 @@ def leading_values(
             "line": {"color": COLOURS[0 if inside else 1], "width": 1.2, "dash": "solid" if inside else "dot"},
             "marker": {"size": 5 if names else 4, "symbol": open_markers or symbol},
         }
-        number = f"s{place + 1}: %{{y:.5g}}"
+        number = f"s{place + 1}: %{{y:.3g}}"
         heading, hover = ("%{text}, unit %{x}", number) if names else (f"unit %{{x}}, {number}", "")
         units = range(1, len(row) + 1)
         yield Series(name, units, row, hover, heading, panel, 0, text=list(labels) or None, more=more)
@@ -182,13 +186,14 @@ def energy(dataset: xarray.Dataset) -> Any:
     series = []
     for panel, key in enumerate(titles):
         for sample in thinned(dataset.sizes["sample"], 20):
-            heading = f"%{{text}}, sample {dataset['sample'].values[sample]}: %{{y:.5g}}"
+            heading = f"%{{text}}, sample {dataset['sample'].values[sample]}: %{{y:.3g}}"
             values = dataset[key].isel(sample=sample)
             series.append(Series("one sample", units, values, "", heading, panel, 0, "markers", text=names, more=one))
-        heading = "%{text}, median: %{y:.5g}"
+        heading = "%{text}, median: %{y:.3g}"
         values = dataset[key].median("sample")
         series.append(Series("median", units, values, "", heading, panel, 0, "lines", text=labels, more=median))
-    panels, x, y = list(titles.values()), named_ticks(names), {"range": [0, 1.03]}
+    panels, x = list(titles.values()), {**named_ticks(names), **axis("unit")}
+    y = [axis("share", range=[0, 1.03]), axis("ratio", range=[0, 1.03])]
     return chart(series, panels=panels, x=x, y=y, height=400, horizontal_spacing=0.1)
 
 

@@ -34,15 +34,15 @@ def conditioning(datasets: xarray.Dataset | Mapping[str, xarray.Dataset], *, red
             if bool((_statuses(here, key) != "finite").any()):
                 ceilings[panel] = ceiling
         longest = max(there.values(), key=lambda data: data.sizes[along])
-        x.append(named_ticks(names_of(longest, along)))
+        x.append({**named_ticks(names_of(longest, along)), **axis(along)})
     figure = chart(
         series,
         panels=[title for _, title in panels.values()],
         columns=1,
         x=x,
         y=axis("condition number", log=True),
-        height=400 * len(panels) + 60,
-        vertical_spacing=0.44 / len(panels),
+        height=430 * len(panels) + 60,
+        vertical_spacing=0.52 / len(panels),
     )
     for panel, ceiling in ceilings.items():
         figure.add_hline(y=ceiling, line={**GREY_LINE, "dash": "dot"}, row=panel + 1, col=1)
@@ -72,7 +72,7 @@ def _curve(
     """One network in a panel: a line of what is finite, and marks at the ceiling for what is not."""
     names, statuses = names_of(data, along), _statuses(data, key)
     finite = numpy.where(statuses == "finite", data[f"{key}_condition"].values, numpy.nan)
-    hover = "%{text}: %{y:.6g}"
+    hover = "%{text}: %{y:.3g}"
     yield Series(name, range(len(names)), finite, hover, "{name}", panel, place, labelled=labelled, text=names)
     for status, symbol in SYMBOLS.items():
         places = numpy.flatnonzero(statuses == status)
@@ -107,16 +107,16 @@ def hessian(dataset: xarray.Dataset) -> Any:
         chosen = chosen[thinned(len(chosen))]
         marker = look(name, place, size=5)["marker"]
         marker["symbol"] = [marker["symbol"] + ("" if sure[k] else "-open") for k in chosen]
-        x, y, heading = ranks[chosen], numpy.abs(values[chosen]), "{name} eigenvalue %{x}: size %{y:.6g}"
+        x, y, heading = ranks[chosen], numpy.abs(values[chosen]), "{name} eigenvalue %{x}: size %{y:.3g}"
         more = {"marker": marker, **dict.fromkeys(("line", "legendgroup", "showlegend"))}
         series.append(Series(name, x, y, "", heading, 0, place, "markers", more=more))
     more = {"legendgroup": None, "showlegend": False}
     if "density" in dataset:
-        distribution, heading = "density", "%{x:.4g}: density %{y:.4g}"
+        distribution, heading = "density", "%{x:.3g}: density %{y:.3g}"
         more |= {"line": {"color": COLOURS[2], "width": 2}, "marker": None}
         series.append(Series("density", dataset["grid"], dataset["density"], "", heading, 1, mode="lines", more=more))
     else:
-        distribution, heading = "eigenvalues", "%{x:.4g}: %{y} eigenvalues"
+        distribution, heading = "eigenvalues", "%{x:.3g}: %{y} eigenvalues"
         counts, edges = numpy.histogram(values[numpy.isfinite(values)], bins=BINS)
         more |= {"marker": {"color": COLOURS[2], "line": {"width": 0}}}
         centres = (edges[1:] + edges[:-1]) / 2

@@ -3,50 +3,77 @@ through a trunk, in a plane."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import xarray
 
 from skipscope.report.charts import Axis, Series, axis, chart
-from skipscope.report.style import COLOURS, by_network, look, named_ticks, names_of, needs_logarithm, thinned
+from skipscope.report.style import (
+    COLOURS,
+    by_network,
+    kinds_of_branch,
+    look,
+    middle_and_spread,
+    named_ticks,
+    names_of,
+    needs_logarithm,
+    thinned,
+)
+
+
+class Quantity(NamedTuple):
+    """What a panel shows: its title and the label of its axis."""
+
+    title: str
+    label: str
+
 
 PROFILE = {
-    "state_rms": "state RMS at a unit's entry",
-    "gradient_rms": "gradient RMS at a unit's entry",
-    "jacobian_square": "mean square of a unit's singular values",
-    "effective_rank": "effective rank of the entries of all samples",
-    "branch_over_skip": "|branch| / |skip|",
-    "cosine": "cosine of branch and skip",
+    "state_rms": Quantity("state RMS at a unit's entry", "RMS"),
+    "gradient_rms": Quantity("gradient RMS at a unit's entry", "RMS"),
+    "jacobian_square": Quantity("mean square of a unit's singular values", "mean square"),
+    "effective_rank": Quantity("effective rank of the entries of all samples", "rank"),
+    "branch_over_skip": Quantity("|branch| / |skip|", "ratio"),
+    "cosine": Quantity("cosine of branch and skip", "cosine"),
 }
 TRAINING = {
-    "loss": "training loss",
-    "rate": "learning rate",
-    "train_accuracy": "training accuracy",
-    "test_accuracy": "test accuracy",
+    "loss": Quantity("training loss", "loss"),
+    "rate": Quantity("learning rate", "rate"),
+    "train_accuracy": Quantity("training accuracy", "accuracy"),
+    "test_accuracy": Quantity("test accuracy", "accuracy"),
 }
 COLLAPSE = {
-    "nc1": "NC1: within classes / between",
-    "cdnv": "CDNV, distance-normalised variance",
-    "nc2_maximal_angle": "NC2: |cosine + 1/(C-1)|, mean",
-    "nearest_mean_accuracy": "accuracy of the nearest class mean",
+    "nc1": Quantity("NC1: within classes / between", "NC1"),
+    "cdnv": Quantity("CDNV, distance-normalised variance", "CDNV"),
+    "nc2_maximal_angle": Quantity("NC2: |cosine + 1/(C-1)|, mean", "distance"),
+    "nearest_mean_accuracy": Quantity("accuracy of the nearest class mean", "accuracy"),
 }
-RANKS = {"error_share": "rank share of the error at its output", "gradient_share": "rank share of the weight gradient"}
-STEPS = {"step_norm": "length of the step", "cosine": "cosine with the next step"}
+RANKS = {
+    "error_share": Quantity("rank share of the error at its output", "share"),
+    "gradient_share": Quantity("rank share of the weight gradient", "share"),
+}
+STEPS = {
+    "step_norm": Quantity("length of the step", "length"),
+    "cosine": Quantity("cosine with the next step", "cosine"),
+}
 STRAIGHTNESS = {
-    "line_shape": "line shape score, 1 = straight",
-    "step_variation": "variation of the steps, 0 = equal",
-    "first_component": "share of the first component, 1 = straight",
-    "chord_ratio": "path / distance, 1 = straight",
+    "line_shape": Quantity("line shape score, 1 = straight", "score"),
+    "step_variation": Quantity("variation of the steps, 0 = equal", "variation"),
+    "first_component": Quantity("share of the first component, 1 = straight", "share"),
+    "chord_ratio": Quantity("path / distance, 1 = straight", "ratio"),
 }
 PATHS_DRAWN = 100  # of more samples, evenly spaced
 
 
 def profile(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
-    """Profiles over the units, one curve per network."""
-    return curves(datasets, PROFILE, "unit")
+    """Profiles over the units, one curve per network. The effective rank is at most the number of samples."""
+    caps = sorted({data.sizes["sample"] for data in by_network(datasets).values() if "sample" in data.dims})
+    rank = PROFILE["effective_rank"]
+    title = f"effective rank of all entries, at most {' or '.join(map(str, caps))}" if caps else rank.title
+    return curves(datasets, {**PROFILE, "effective_rank": rank._replace(title=title)}, "unit")
 
 
 def training(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
@@ -76,47 +103,60 @@ def straightness(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any
 
 def curves(
     datasets: xarray.Dataset | Mapping[str, xarray.Dataset],
-    quantities: Mapping[str, str],
+    quantities: Mapping[str, Quantity],
     along: str,
     *,
     named: bool = True,
 ) -> Any:
-    """One panel per quantity (variable: title) that some dataset has, one curve per network, over a dimension.
+    """One panel per quantity that some dataset has, one curve per network, over a dimension.
 
-    Where a quantity has samples, the curve is their median. named: the dimension has names, not numbers.
+    Where a quantity has samples, the curve is their median, with bars from the lower to the upper quartile; where it
+    has a standard error instead, bars of that length. Units with different kinds of branch (attention, MLP) are
+    separate curves. named: the dimension has names, not numbers.
     """
     networks = by_network(datasets)
-    panels = {key: title for key, title in quantities.items() if any(_measured(d, key) for d in networks.values())}
+    panels = {key: own for key, own in quantities.items() if any(_measured(d, key) for d in networks.values())}
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
-    labelled = None if len(networks) > 1 else False
+    parts = [part for name, data in networks.items() for part in _parts(name, data, along)]
+    labelled = None if len(parts) > 1 else False
     series: list[Series] = []
     y: list[Axis] = []
-    for panel, key in enumerate(panels):
+    for panel, (key, own) in enumerate(panels.items()):
         values = []
-        for place, (name, data) in enumerate(networks.items()):
+        for look_at, (name, data, places) in enumerate(parts):
             if _measured(data, key):
-                curve = data[key].median("sample") if "sample" in data[key].dims else data[key]
-                x, text = (range(data.sizes[along]), names_of(data, along)) if named else (data[along], None)
-                hover = "%{text}: %{y:.6g}" if named else f"{along} %{{x}}: %{{y:.6g}}"
-                series.append(
-                    Series(name, x, curve, hover, panel=panel, place=place, size=8, labelled=labelled, text=text)
-                )
-                values.append(curve.values)
-        y.append(axis(log=needs_logarithm(numpy.concatenate(values))))
+                middle, below, above = middle_and_spread(data, key)
+                x, text = (places, names_of(data, along)) if named else (data[along], None)
+                hover = "%{text}: %{y:.3g}" if named else f"{along} %{{x}}: %{{y:.3g}}"
+                line = Series(name, x, middle, hover, panel=panel, place=look_at, size=8, labelled=labelled, text=text)
+                series.append(line.with_error(below, above))
+                values.append(middle)
+        y.append(axis(own.label, log=needs_logarithm(numpy.concatenate(values))))
     longest = max(networks.values(), key=lambda data: data.sizes[along])
-    # Names of members, or of the axis, are below the last panel of a column: others would run into titles.
+    # Labels of the axis are below the last panel of a column: others would run into titles.
     last = [panel + columns >= len(panels) for panel in range(rows * columns)]
     ticks = named_ticks(names_of(longest, along)) if named else {}
     return chart(
         series,
-        panels=list(panels.values()),
+        panels=[own.title for own in panels.values()],
         columns=columns,
-        x=[{**ticks, "showticklabels": here} if named else axis(along if here else "") for here in last],
+        x=[{**ticks, "showticklabels": here, **axis(along if here else "")} for here in last],
         y=y,
         height=260 * rows + 140,
         vertical_spacing=0.25 / rows,
+        horizontal_spacing=0.1,
     )
+
+
+def _parts(network: str, data: xarray.Dataset, along: str) -> Iterator[tuple[str, xarray.Dataset, list[int]]]:
+    """A network's curve, or one curve per kind of branch: its name, its members and their places on the axis."""
+    kinds = kinds_of_branch(data) if along == "unit" else {}
+    if len(kinds) < 2:
+        yield network, data, list(range(data.sizes[along]))
+        return
+    for kind, places in kinds.items():
+        yield ", ".join(filter(None, (network, kind))), data.isel(unit=places), places
 
 
 def _measured(dataset: xarray.Dataset, key: str) -> bool:
@@ -147,8 +187,8 @@ def trajectories(dataset: xarray.Dataset) -> Any:
         series,
         panels=titles or [""] * len(planes),
         columns=len(planes),
-        x={},
-        y={},
+        x=axis("first axis of the plane"),
+        y=axis("second axis of the plane"),
         height=380 * rows + 120,
         vertical_spacing=0.25 / rows,
     )

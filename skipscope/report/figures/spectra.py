@@ -7,12 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy
 import xarray
 
 from skipscope.errors import InputError
 from skipscope.report.charts import GREY_LINE, Series, axis, chart, reference
-from skipscope.report.style import COLOURS, by_network, marked, named_ticks, names_of, needs_logarithm, thinned
+from skipscope.report.style import (
+    COLOURS,
+    MARKERS,
+    by_network,
+    kinds_of_branch,
+    marked,
+    middle_and_spread,
+    named_ticks,
+    names_of,
+    needs_logarithm,
+    thinned,
+)
 
+DEPTH_COLOURS = ((COLOURS[0], COLOURS[5]), (COLOURS[1], COLOURS[4]), (COLOURS[2], COLOURS[3]))  # the largest, others
 PANELS = 5  # scree plots side by side, where nobody says which
 SHARES = {
     "share_above": "above 1.01",
@@ -40,10 +53,10 @@ def scree(dataset: xarray.Dataset, units: Sequence[str] | None = None, *, logari
                 name, colour = (network, place) if len(networks) > 1 else (f"sample {sample}", sample)
                 labelled = panel == 0 and (sample == 0 or len(networks) == 1)
                 heading = f"{network or unit}, sample {sample}"
-                hover, more = f"singular value %{{customdata}} of {len(values)}: %{{y:.6g}}", {"customdata": ranks}
+                hover, more = f"singular value %{{customdata}} of {len(values)}: %{{y:.3g}}", {"customdata": ranks}
                 line = Series(name, x, values[shown], hover, heading, panel, colour, "lines", width=1.5, more=more)
                 series.append(replace(line, labelled=labelled))
-    others = [axis(log=logarithmic)] * (len(shown_units) - 1)
+    others = [axis(log=logarithmic)] * (len(shown_units) - 1)  # they share the first one
     figure = chart(
         series,
         panels=[marked(dataset, unit) for unit in shown_units],
@@ -88,41 +101,55 @@ def middle_units(dataset: xarray.Dataset) -> list[str]:
 
 
 def proportions(dataset: xarray.Dataset) -> Any:
-    """Shares of singular values above 1.01, within 1 % of 1, below, and zero; stacked, one bar per unit."""
+    """Shares of singular values above 1.01, within 1 % of 1, below, and zero; stacked, one bar per unit, with standard
+    deviations over the samples."""
     units = [marked(dataset, unit) for unit in names_of(dataset, "unit")]
     series = []
     for place, (key, title) in enumerate(SHARES.items()):
         pattern = {"shape": ("", "/", ".", "x")[place], "fgopacity": 0.4, "fillmode": "overlay", "size": 10}
         more = {"marker": {"color": COLOURS[place], "pattern": pattern}, "legendgroup": None}
-        shares = dataset[key].mean("sample")
-        series.append(Series(title, units, shares, "{name}: %{y:.4f}", "%{x}", mode="bars", more=more))
+        shares = Series(title, units, dataset[key].mean("sample"), "{name}: %{y:.3g}", "%{x}", mode="bars", more=more)
+        series.append(shares.with_error(dataset[key].std("sample") if dataset.sizes["sample"] > 1 else None))
     y = axis("share of singular values", range=[0, 1])
-    return chart(series, x={"tickangle": -45, "type": "category"}, y=y, height=420).update_layout(barmode="stack")
+    return chart(series, x=axis("unit", tickangle=-45, type="category"), y=y, height=420).update_layout(barmode="stack")
 
 
 def depth(dataset: xarray.Dataset, k: int = 10) -> Any:
-    """The k largest singular values against depth, medians over the samples; open markers did not converge.
+    """The k largest singular values against depth, medians over the samples; bars on the largest reach from the lower
+    to the upper quartile, open markers did not converge. Units with different kinds of branch are separate curves.
 
     dataset: `value` with dimensions unit, sample and index or rank.
     """
     units = units_of(dataset)
     names = names_of(units, "unit")
     along = "rank" if "rank" in units.dims else "index"
-    values = units["value"].isel({along: slice(0, k)}).median("sample").transpose(along, "unit").values
+    largest = units["value"].isel({along: slice(0, k)}).transpose(along, "unit", "sample").to_dataset(name="value")
     labels = [marked(units, name) for name in names]
-    symbols = ["circle" if label == name else "circle-open" for name, label in zip(names, labels, strict=True)]
-    series = []
-    for place, row in enumerate(values):
-        colour, width, size = (COLOURS[5], 1, 5) if place else (COLOURS[0], 2.5, 8)
-        more = {
-            "line": {"color": colour, "width": width},
-            "marker": {"size": size, "symbol": symbols},
-            "legendgroup": None,
-        }
-        hover = f"singular value {place + 1}: %{{y:.6g}}"
-        series.append(Series(f"s{place + 1}", list(range(len(names))), row, hover, "%{text}", text=labels, more=more))
-    y = axis("singular value", log=needs_logarithm(values[values > 0]))
-    return chart(series, x=named_ticks(names), y=y, height=380)
+    kinds = kinds_of_branch(units)
+    kinds = kinds if len(kinds) > 1 else {"": list(range(len(names)))}
+    series, values = [], []
+    for number_of_kind, (kind, places) in enumerate(kinds.items()):
+        of_kind = largest.isel(unit=places)
+        dark, pale = DEPTH_COLOURS[number_of_kind % len(DEPTH_COLOURS)]
+        for place in range(largest.sizes[along]):
+            middle, below, above = middle_and_spread(of_kind.isel({along: place}), "value")
+            colour, width, size = (pale, 1, 5) if place else (dark, 2.5, 8)
+            shape = MARKERS[number_of_kind % len(MARKERS)]
+            symbols = [shape if labels[at] == names[at] else f"{shape}-open" for at in places]
+            behind = f", {kind}" if kind else ""
+            name = f"s2 to s{largest.sizes[along]}{behind}" if place else f"s1{behind}"  # one entry of the legend
+            more = {
+                "line": {"color": colour, "width": width},
+                "marker": {"size": size, "symbol": symbols, "color": colour},
+                "meta": {"series": f"s{place + 1}{behind}"},
+                "showlegend": place < 2,
+            }
+            text, hover = [labels[at] for at in places], f"singular value {place + 1}: %{{y:.3g}}"
+            line = Series(name, places, middle, hover, "%{text}", text=text, more=more)
+            series.append(line if place else line.with_error(below, above))
+            values.append(middle[middle > 0])
+    y = axis("singular value", log=needs_logarithm(numpy.concatenate(values)))
+    return chart(series, x={**named_ticks(names), **axis("unit")}, y=y, height=380)
 
 
 def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
@@ -135,7 +162,7 @@ def law(datasets: xarray.Dataset | Mapping[str, xarray.Dataset]) -> Any:
         network = str(data.attrs.get("network", name))
         proved, counted = ((data[key] / data["size"]).values.ravel() for key in ("ones_at_least", "ones"))
         text = [f"{unit}, sample {sample}" for unit in data["unit"].values for sample in range(data.sizes["sample"])]
-        hover, labelled = "%{text}<br>proved %{x:.4f}, counted %{y:.4f}", all(one.name != network for one in series)
+        hover, labelled = "%{text}<br>proved %{x:.3g}, counted %{y:.3g}", all(one.name != network for one in series)
         points = Series(network, proved, counted, hover, mode="markers", size=9, labelled=labelled, text=text)
         series.append(points)
     return chart(

@@ -12,7 +12,16 @@ import numpy
 import xarray
 
 from skipscope.report.charts import GREY_LINE, Series, axis, chart, reference, thin_lines, titled_first
-from skipscope.report.style import COLOURS, POINTS_IN_CURVE, marked, named_ticks, names_of, needs_logarithm, thinned
+from skipscope.report.style import (
+    COLOURS,
+    POINTS_IN_CURVE,
+    marked,
+    middle_and_spread,
+    named_ticks,
+    names_of,
+    needs_logarithm,
+    thinned,
+)
 
 IMAGES_DRAWN = 20  # of more of them, evenly spaced
 WAYS = {"actual": "actual", "predicted": "predicted"}  # quantity: title
@@ -35,7 +44,7 @@ def growth(dataset: xarray.Dataset) -> Any:
     figure = chart(
         series,
         panels=kinds,
-        x=named_ticks(_ticks(dataset)),
+        x={**named_ticks(_ticks(dataset)), **axis("state at the entry of")},
         y=titled_first("RMS of the perturbation", len(kinds), log=True),
         height=440,
         shared_yaxes=True,
@@ -56,24 +65,26 @@ def stage_boundaries(dataset: xarray.Dataset) -> list[int]:
 
 
 def prediction(dataset: xarray.Dataset) -> Any:
-    """One column per kind. Above: medians of actual and predicted growth of every unit. Below: one point per unit and
-    sample, one colour per stage, beside the diagonal.
+    """One column per kind. Above: medians of actual and predicted growth of every unit, with quartiles. Below: one
+    point per unit and sample, one colour per stage, beside the diagonal.
     """
     kinds, units = names_of(dataset, "kind"), names_of(dataset, "unit")
     series: list[Series] = []
     for panel, kind in enumerate(kinds):
         data = dataset[list(WAYS)].sel(kind=kind).transpose("unit", "sample")
         for place, (way, title) in enumerate(WAYS.items()):
-            medians, hover = data[way].median("sample"), "{name} growth %{y:.4g}"
+            medians, below, above = middle_and_spread(data, way)
+            hover = "{name} growth %{y:.3g}"
             more = {"meta": {"panel": f"{kind}: medians", "series": f"{title} growth"}}
             x = range(len(units))
-            series.append(Series(title, x, medians, hover, "%{text}", panel, place, size=7, text=units, more=more))
+            line = Series(title, x, medians, hover, "%{text}", panel, place, size=7, text=units, more=more)
+            series.append(line.with_error(below, above))
         series += _points(data, panel + len(kinds), labelled=panel == 0)
     figure = chart(
         series,
         panels=[f"{kind}: {what}" for what in ("medians", "every unit and image") for kind in kinds],
         columns=len(kinds),
-        x=[named_ticks(units)] * len(kinds) + [axis("predicted growth")] * len(kinds),
+        x=[{**named_ticks(units), **axis("unit")}] * len(kinds) + [axis("predicted growth")] * len(kinds),
         y=titled_first("growth", len(kinds)) + titled_first("actual growth", len(kinds)),
         height=800,
         shared_yaxes="rows",
@@ -88,7 +99,7 @@ def prediction(dataset: xarray.Dataset) -> Any:
 def _points(data: xarray.Dataset, panel: int, *, labelled: bool) -> Iterator[Series]:
     """data: `actual` and `predicted` of one kind, (unit, sample)."""
     units, shown = names_of(data, "unit"), data.isel(sample=shown_images(data))
-    hover = "predicted %{x:.4g}, actual %{y:.4g}"
+    hover = "predicted %{x:.3g}, actual %{y:.3g}"
     for place, (first, end) in enumerate(pairwise([0, *stage_boundaries(data), len(units)]), start=len(WAYS)):
         stage, name = shown.isel(unit=slice(first, end)), f"from {units[first]}"
         text = [f"{unit}, image {sample}" for unit in units[first:end] for sample in stage["sample"].values]
@@ -168,7 +179,7 @@ def projections(dataset: xarray.Dataset) -> Any:
             "marker": None,
             "secondary_y": True,
         }
-        name, heading = "singular value (right axis)", "singular value %{x}: %{y:.4g}"
+        name, heading = "singular value (right axis)", "singular value %{x}: %{y:.3g}"
         values = Series(name, shown + 1, sigma[shown], "", heading, panel, 0, "lines", more=more)
         series.append(replace(values, labelled=panel == 0))
         ranges[panel] = [-0.05, max(0.1, 1.02 * numpy.log10(length))], [numpy.log10(min(lows, default=1e-3)) - 0.7, 0.1]

@@ -1,5 +1,2 @@
-"use strict";
-(() => {
-  const { data, layout } = JSON.parse(document.getElementById("content").textContent);
-  Plotly.newPlot(document.getElementById("figure"), data, layout, { displaylogo: false, responsive: true });
-})();
+const { data, layout } = JSON.parse(document.getElementById("content").textContent);
+Plotly.newPlot(document.getElementById("figure"), data, layout, CONFIG);

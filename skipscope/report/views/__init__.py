@@ -24,6 +24,7 @@ from skipscope.report.views.law import law_view, verification_view
 from skipscope.report.views.profile import profile_view
 from skipscope.report.views.spectra import leading_view, spectra_view
 from skipscope.report.views.stability import stability_view
+from skipscope.report.views.streams import streams_view
 from skipscope.report.views.training import distributions_view, history_view
 from skipscope.report.views.trajectories import trajectories_view
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
@@ -57,6 +58,7 @@ VIEWS = {  # by measure, in the order in which a report shows them
     "leading": ViewOfMeasure("Leading singular values", leading_view),
     "law": ViewOfMeasure("The exact law", law_view),
     "stability": ViewOfMeasure("Perturbations", stability_view),
+    "streams": ViewOfMeasure("Residual streams", streams_view),
     "alignment": ViewOfMeasure("Residual alignment", alignment_view),
     "trajectories": ViewOfMeasure("Trajectories", trajectories_view),
     "collapse": ViewOfMeasure("Neural collapse", collapse_view),

@@ -26,7 +26,7 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
-    in_summary,
+    described,
     made_by,
     not_converged,
     samples_of,
@@ -71,7 +71,7 @@ def alignment_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         figures[f"{name}-energy"] = Picture(_energy_caption(title, data), energy(data), study)
         numbers += _numbers(data)
         curves.append(leading_curves(data, f"Leading singular values of the {_part(data)}"))
-    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
+    return View(tables, figures, described(datasets, _sentence, "Alignment"), numbers, curves)
 
 
 # -- words
@@ -123,7 +123,8 @@ def _decay_caption(title: str, data: xarray.Dataset) -> str:
     shown = min(VALUES_AGAINST_DEPTH, data.sizes["rank"])
     return (
         f"{title}: the inverse of the largest singular value, and the {shown} largest "
-        f"values, against depth; means over {samples_of(data)}. {line} Open markers did not converge."
+        f"values, against depth; means over {samples_of(data)}, bars are standard deviations. {line} Open "
+        "markers did not converge."
     )
 
 

@@ -9,7 +9,7 @@ import xarray
 
 from skipscope.report.figures import collapse
 from skipscope.report.table import Cell, Table, number, table_of, table_of_each
-from skipscope.report.views.view import Picture, View, alike, counted, in_summary, named, title_of, titles, unit_numbers
+from skipscope.report.views.view import Picture, View, alike, counted, described, named, title_of, titles, unit_numbers
 
 COLUMNS = {
     "nc1": "NC1",
@@ -55,7 +55,7 @@ def collapse_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         for data in datasets.values()
         for one in unit_numbers(data, {"NC1 at the entry": data["nc1"]}, along="layer", logarithmic=True)
     ]
-    return View(tables, figures, [_sentence(words, data) for words, data in in_summary(datasets)], numbers)
+    return View(tables, figures, described(datasets, _sentence, "Neural collapse"), numbers)
 
 
 def _table(title: str, data: xarray.Dataset) -> Table:

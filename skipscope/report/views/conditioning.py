@@ -9,7 +9,20 @@ import xarray
 from skipscope.report.figures import conditioning, gradient_ranks, hessian
 from skipscope.report.style import names_of
 from skipscope.report.table import Table, estimate, number
-from skipscope.report.views.view import Picture, UnitNumbers, View, alike, counted, in_summary, named, title_of, titles
+from skipscope.report.views.view import (
+    Picture,
+    UnitNumbers,
+    View,
+    alike,
+    counted,
+    described,
+    in_summary,
+    named,
+    networks_of,
+    others_named,
+    title_of,
+    titles,
+)
 
 STATUS_IN_TABLE = {"infinite": "inf", "numerically infinite": "num. inf", "overflow": "overflow"}
 INFINITE = "inf: a slice is zero throughout; num. inf: so large that rounding hides the smallest value."
@@ -70,7 +83,9 @@ def conditioning_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             caption = RANKS.format(title=title_of("Ranks of errors and gradients", group))
             figures[f"{first}-ranks"] = Picture(caption, gradient_ranks(networks))
     numbers = [found for data in datasets.values() if (found := _numbers(data)) is not None]
-    return View(tables, figures, _sentences(datasets), numbers)
+    sentences = [text for one in in_summary(datasets) for text in _sentences(*one)]
+    sentences += others_named(networks_of(datasets), "Conditioning")
+    return View(tables, figures, sentences, numbers)
 
 
 def _cell(here: xarray.Dataset, key: str) -> str:
@@ -132,22 +147,21 @@ def _numbers(data: xarray.Dataset) -> UnitNumbers | None:
     )
 
 
-def _sentences(datasets: Mapping[str, xarray.Dataset]) -> list[str]:
+def _sentences(words: str, data: xarray.Dataset) -> list[str]:
     """Only where something is wrong."""
     found = []
-    for words, data in in_summary(datasets):
-        for what, key, along in (("weights", "weight", "weight"), ("states", "state", "layer")):
-            if f"{key}_condition" not in data:
-                continue
-            here = data.sel(reduction="max")
-            finite = here[f"{key}_status"].values.astype(str) == "finite"
-            beyond = [name for name, fine in zip(names_of(data, along), finite, strict=True) if not fine]
-            large = max([0.0, *here[f"{key}_condition"].values[finite]])
-            if beyond:
-                others = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
-                found.append(f"{words}{what} are singular, up to rounding: {beyond[0]}{others}.")
-            elif large > ILL_CONDITIONED:
-                found.append(f"{words}the worst condition number of the {what} is {number(large)}.")
+    for what, key, along in (("weights", "weight", "weight"), ("states", "state", "layer")):
+        if f"{key}_condition" not in data:
+            continue
+        here = data.sel(reduction="max")
+        finite = here[f"{key}_status"].values.astype(str) == "finite"
+        beyond = [name for name, fine in zip(names_of(data, along), finite, strict=True) if not fine]
+        large = max([0.0, *here[f"{key}_condition"].values[finite]])
+        if beyond:
+            others = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+            found.append(f"{words}{what} are singular, up to rounding: {beyond[0]}{others}.")
+        elif large > ILL_CONDITIONED:
+            found.append(f"{words}the worst condition number of the {what} is {number(large)}.")
     return found
 
 
@@ -162,7 +176,7 @@ def curvature_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         for network, data in named(datasets).items()
     ]
     table = Table("Curvature", ["network", *CURVATURE.values()], rows, ABOUT_CURVATURE)
-    return View([table], figures, [_curvature_sentence(*one) for one in in_summary(datasets)])
+    return View([table], figures, described(datasets, _curvature_sentence, "Curvature"))
 
 
 def _curvature_sentence(words: str, data: xarray.Dataset) -> str:

@@ -16,7 +16,7 @@ from skipscope.report.views.view import (
     View,
     alike,
     counted,
-    in_summary,
+    described,
     named,
     title_of,
     titles,
@@ -42,9 +42,12 @@ def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     tables = [_table(title, datasets[name]) for name, title in titles("Profile", datasets).items()]
     figures = {}
     for group in alike(datasets, "unit"):
-        caption = f"{title_of('Profile', group, 'Profiles')}: unit by unit; medians over the samples."
+        caption = (
+            f"{title_of('Profile', group, 'Profiles')}: unit by unit; medians over the samples, bars reach from the "
+            "lower to the upper quartile. The effective rank is that of all samples together and at most their number."
+        )
         figures[next(iter(group))] = Picture(caption, profile(named(group)))
-    sentences = [_sentence(words, data) for words, data in in_summary(datasets)]
+    sentences = described(datasets, _sentence, "Profiles")
     return View(tables, figures, sentences, [one for data in datasets.values() for one in _numbers(data)])
 
 
@@ -53,11 +56,15 @@ def _table(title: str, dataset: xarray.Dataset) -> Table:
     words = {"skip": "skip"} if "skip" in dataset.coords else {}
     columns: dict[str, Cell] = {**words}
     columns |= {short: partial(estimate, key=key) for key, short in COLUMNS.items() if key in dataset}
+    if "effective_rank" in dataset and "sample" in dataset.dims:
+        most = dataset.sizes["sample"]
+        columns[COLUMNS["effective_rank"]] = lambda here: f"{number(float(here['effective_rank']))} of {most}"
     about = (
         "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
         "against skip, the mean square of the unit's singular values "
         f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample), and "
-        f"the effective rank of all samples' h. Medians over {counted(dataset.sizes.get('sample', 1), 'sample')}."
+        f"the effective rank of all samples' h, which is at most the number of samples. "
+        f"Medians over {counted(dataset.sizes.get('sample', 1), 'sample')}."
     )
     return table_of(medians, title, columns, about, rows={"unit": "unit"}, names=1 + len(words))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import xarray
 
-from skipscope.report.figures import depth, proportions, scree
+from skipscope.report.figures import depth, proportions, scree, together
 from skipscope.report.figures.spectra import units_of
 from skipscope.report.style import NOT_CONVERGED_MARK, POINTS_IN_CURVE, converged, names_of, thinned
 from skipscope.report.table import Cell, Table, number, table_of
@@ -16,9 +16,11 @@ from skipscope.report.views.view import (
     UnitCurves,
     UnitNumbers,
     View,
+    alike,
     counted,
-    in_summary,
+    described,
     made_by,
+    named,
     not_converged,
     samples_of,
     titles,
@@ -50,7 +52,14 @@ MAPPED = {
     "share_zero": "share of singular values 0",
     "mean": "mean singular value",
 }
+TOGETHER = (
+    "{networks} on one scale. Above, the share of directions that are lost: singular values that are 0, so that a "
+    "small change of the entry along them changes nothing at the exit. Below, the largest singular value: how much the "
+    "most amplified direction grows; on the dotted line at 1 it keeps its size. At the left single units, at the right "
+    "whole stages. Means over {samples}; bars are standard deviations over the samples."
+)
 NO_ZEROS = "A logarithmic axis has no place for zeros."
+DEPTH_BARS = "bars of the largest reach from the lower to the upper quartile. Open markers did not converge."
 POINTS_IN_MAP = 200  # values of a curve in the map of the trunk
 LEADING_COLUMNS = 5  # singular values in the table
 ABOUT_LEADING = (
@@ -64,7 +73,7 @@ LEADING_MAPPED = {
 
 
 def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    tables, figures, numbers, curves = [], {}, [], []
+    tables, figures, numbers, curves = [], _together(datasets), [], []
     screes, shares = titles("Singular values", datasets), titles("Shares of singular values", datasets)
     for name, title in titles("Spectra", datasets).items():
         dataset = datasets[name]
@@ -76,18 +85,31 @@ def spectra_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             made_by(dataset),
         )
         figures[f"{name}-proportions"] = Picture(
-            f"{shares[name]}; means over the samples.{_stars(dataset)}",
+            f"{shares[name]}; means over the samples, bars are standard deviations.{_stars(dataset)}",
             proportions(dataset),
             made_by(dataset),
         )
         figures[f"{name}-depth"] = Picture(
-            f"{screes[name].replace('Singular', 'The ten largest singular')} against depth; medians over the samples. "
-            "Open markers did not converge.",
+            f"{screes[name].replace('Singular', 'The ten largest singular')} against depth; medians over the samples, "
+            f"{DEPTH_BARS}",
             depth(dataset),
         )
         numbers += _numbers(dataset)
         curves.append(_curves(dataset))
-    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
+    return View(tables, figures, described(datasets, _sentence, "Singular values"), numbers, curves)
+
+
+def _together(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Picture]:
+    """One per group of networks whose units have the same names."""
+    return {
+        f"{next(iter(group))}-together": Picture(
+            TOGETHER.format(networks=" and ".join(named(group)), samples=samples_of(next(iter(group.values())))),
+            together(named(group)),
+            made_by(next(iter(group.values()))),
+        )
+        for group in alike(datasets, "unit")
+        if len(group) > 1
+    }
 
 
 def _stars(dataset: xarray.Dataset) -> str:
@@ -97,7 +119,13 @@ def _stars(dataset: xarray.Dataset) -> str:
 def _numbers(dataset: xarray.Dataset) -> list[UnitNumbers]:
     units = units_of(dataset)
     means = units[list(MAPPED)].mean("sample", skipna=False)
-    return unit_numbers(units, {title: means[key] for key, title in MAPPED.items()})
+    return _gains_and_shares(units, {title: means[key] for key, title in MAPPED.items()})
+
+
+def _gains_and_shares(data: xarray.Dataset, columns: Mapping[str, xarray.DataArray]) -> list[UnitNumbers]:
+    gains = {title: values for title, values in columns.items() if not title.startswith("share")}
+    shares = {title: values for title, values in columns.items() if title not in gains}
+    return [*unit_numbers(data, gains, scale="gain"), *unit_numbers(data, shares, scale="share")]
 
 
 def _curves(dataset: xarray.Dataset) -> UnitCurves:
@@ -150,11 +178,11 @@ def leading_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     for name, title in titles("Leading singular values", datasets).items():
         data = datasets[name]
         tables.append(_leading_table(title, data))
-        caption = f"{title} against depth; medians over the samples. Open markers did not converge."
+        caption = f"{title} against depth; medians over the samples, {DEPTH_BARS}"
         figures[f"{name}-depth"] = Picture(caption, depth(data))
         numbers += _leading_numbers(data)
         curves.append(leading_curves(data, "Leading singular values"))
-    return View(tables, figures, [_leading_sentence(*one) for one in in_summary(datasets)], numbers, curves)
+    return View(tables, figures, described(datasets, _leading_sentence, "Leading singular values"), numbers, curves)
 
 
 def _leading_table(title: str, data: xarray.Dataset) -> Table:
@@ -174,7 +202,7 @@ def _leading_table(title: str, data: xarray.Dataset) -> Table:
 def _leading_numbers(data: xarray.Dataset) -> list[UnitNumbers]:
     columns = {"largest singular value": data["value"].isel(rank=0)}
     columns |= {title: data[key] for key, title in LEADING_MAPPED.items() if key in data}
-    return unit_numbers(data, {title: values.mean("sample") for title, values in columns.items()})
+    return _gains_and_shares(data, {title: values.mean("sample") for title, values in columns.items()})
 
 
 def leading_curves(data: xarray.Dataset, title: str) -> UnitCurves:

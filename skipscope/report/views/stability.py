@@ -18,7 +18,7 @@ from skipscope.report.views.view import (
     UnitNumbers,
     View,
     counted,
-    in_summary,
+    described,
     made_by,
     titles,
     unit_numbers,
@@ -32,9 +32,9 @@ GROWTH = (
 )
 PREDICTION = (
     "{title}: growth across each unit beside |J d| / |d|, with the Jacobian J at the clean state. Above, medians of "
-    "{images}; below, one point per unit and image{thinning}, one colour per stage, and the diagonal, where the "
-    "prediction is exact. The paper (figure 4) shows that the linear prediction is good. Predicted / actual, median "
-    "and quartiles over all units and images: {ratios}."
+    "{images} with their quartiles; below, one point per unit and image{thinning}, one colour per stage, and the "
+    "diagonal, where the prediction is exact. The paper (figure 4) shows that the linear prediction is good. Predicted "
+    "/ actual, median and quartiles over all units and images: {ratios}."
 )
 PROJECTIONS = (
     "{title}: |alpha_i|, the component of the perturbation's direction at a unit's entry along right singular vector i "
@@ -75,7 +75,7 @@ def stability_view(datasets: Mapping[str, xarray.Dataset]) -> View:
             caption += " * marks units where not all vectors converged." if unsure else ""
             figures[f"{name}-projections"] = Picture(caption, projections(data), study)
             curves.append(_curves(data))
-    return View(tables, figures, [_sentence(*one) for one in in_summary(datasets)], numbers, curves)
+    return View(tables, figures, described(datasets, _sentence, "Perturbations"), numbers, curves)
 
 
 def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
@@ -83,6 +83,7 @@ def _numbers(data: xarray.Dataset) -> list[UnitNumbers]:
     return unit_numbers(
         data.drop_vars("converged", errors="ignore"),  # of directions, not of growth
         {f"growth of a perturbation, {kind}": medians.sel(kind=kind) for kind in names_of(data, "kind")},
+        scale="gain",
     )
 
 

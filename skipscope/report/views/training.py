@@ -11,7 +11,16 @@ from skipscope.report.figures import training
 from skipscope.report.figures.distributions import distributions, layer_in_words
 from skipscope.report.style import by_network
 from skipscope.report.table import Cell, Table, number, table_of_each
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, in_groups, made_by, named
+from skipscope.report.views.view import (
+    NETWORKS_IN_SUMMARY,
+    Picture,
+    View,
+    counted,
+    in_groups,
+    made_by,
+    named,
+    others_named,
+)
 
 HISTORY = {"loss": "training loss", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
 ABOUT_HISTORY = "Values after the last epoch; seconds of training in all."
@@ -47,6 +56,7 @@ def history_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     table = table_of_each(networks, "Training", columns, ABOUT_HISTORY, names=3)
     picture = Picture("Training, epoch by epoch.", training(networks))
     sentences = [_history_sentence(name, data) for name, data in list(networks.items())[:NETWORKS_IN_SUMMARY]]
+    sentences += others_named(list(networks), "Training")
     return View([table], {"history": picture}, sentences)
 
 
@@ -89,7 +99,10 @@ def _sentence(what: str, cases: Mapping[str, xarray.Dataset]) -> list[str]:
     for name, data in list(cases.items())[:NETWORKS_IN_SENTENCE]:
         first = data.isel(layer=int(data["number"].values.argmin()), epoch=-1).sel(what=what)
         found.append(f"{number(float(first['p99_abs']))} in {name} (layer {int(first['number'])})")
-    return [f"99 % of the absolute {what} are at most {', '.join(found)} at the last look."] if found else []
+    if not found:
+        return []
+    sentence = f"99 % of the absolute {what} are at most {', '.join(found)} at the last look."
+    return [sentence, *others_named(list(cases), what.capitalize(), NETWORKS_IN_SENTENCE)]
 
 
 def _table(cases: Mapping[str, xarray.Dataset]) -> Table:

@@ -13,7 +13,7 @@ from skipscope.report.table import Table, number
 from skipscope.report.views.view import (
     Picture,
     View,
-    in_summary,
+    described,
     made_by,
     named,
     samples_of,
@@ -68,7 +68,7 @@ def trajectories_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     if several:
         caption = STRAIGHTNESS.format(title=title_of("Straightness", several))
         figures[f"{next(iter(several))}-straightness"] = Picture(caption, straightness(named(several)))
-    return View(tables, figures, [_sentence(words, data) for words, data in in_summary(datasets)], numbers)
+    return View(tables, figures, described(datasets, _sentence, "Trajectories"), numbers)
 
 
 def _caption(title: str, data: xarray.Dataset) -> str:

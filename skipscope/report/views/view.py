@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 import xarray
 
 from skipscope.report.style import converged, marked, names_of
 from skipscope.report.table import Table
+from skipscope.wording import counted as counted
 
-NETWORKS_IN_SUMMARY = 2  # that have sentences of their own
+NETWORKS_IN_SUMMARY = 8  # that have sentences of their own; more are named
+Scale = Literal["gain", "share", "size"]  # a factor, where 1 keeps sizes; a share, from 0; any other size
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class UnitNumbers:
     logarithmic: bool = False
     unsure: frozenset[str] = frozenset()  # units whose numbers did not converge
     words: Mapping[str, str] = field(default_factory=dict)  # unit: what to say where there is no number
+    scale: Scale = "size"  # of colours
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,26 @@ class ViewOfParts:
 
 
 def unit_numbers(
-    data: xarray.Dataset, columns: Mapping[str, xarray.DataArray], *, along: str = "unit", logarithmic: bool = False
+    data: xarray.Dataset,
+    columns: Mapping[str, xarray.DataArray],
+    *,
+    along: str = "unit",
+    logarithmic: bool = False,
+    scale: Scale = "size",
 ) -> list[UnitNumbers]:
     """For the map of the trunk: by title, one number per unit; along: the dimension that has the units' names."""
     names = names_of(data, along)
     unsure = frozenset(name for name in names if not converged(data, name, along))
     network = str(data.attrs.get("network", ""))
     return [
-        UnitNumbers(network, title, dict(zip(names, map(float, values.values), strict=True)), logarithmic, unsure)
+        UnitNumbers(
+            network,
+            title,
+            dict(zip(names, map(float, values.values), strict=True)),
+            logarithmic,
+            unsure,
+            scale=scale,
+        )
         for title, values in columns.items()
     ]
 
@@ -171,16 +186,38 @@ def in_summary(datasets: Mapping[str, xarray.Dataset]) -> list[tuple[str, xarray
 
     One per network, that with the most units; large networks first.
     """
+    whole = list(_of_networks(datasets).items())
+    return [(f"On {network}, " if network else "", data) for network, data in whole[:NETWORKS_IN_SUMMARY]]
+
+
+def described(
+    datasets: Mapping[str, xarray.Dataset], sentence: Callable[[str, xarray.Dataset], str], what: str
+) -> list[str]:
+    """One sentence per network of the summary, and one that names the networks without; what: was measured of them."""
+    return [*(sentence(*one) for one in in_summary(datasets)), *others_named(networks_of(datasets), what)]
+
+
+def networks_of(datasets: Mapping[str, xarray.Dataset]) -> list[str]:
+    """Names in the order of the summary."""
+    return list(_of_networks(datasets))
+
+
+def others_named(networks: Sequence[str], what: str, shown: int = NETWORKS_IN_SUMMARY) -> list[str]:
+    """That the networks after the first ones have no sentence and are in the tables."""
+    others = networks[shown:]
+    if not others:
+        return []
+    verb = "is" if len(others) == 1 else "are"
+    return [f"{what}: {counted(len(others), 'more network')} {verb} in the tables below ({', '.join(others)})."]
+
+
+def _of_networks(datasets: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
     found: dict[str, xarray.Dataset] = {}
     for data in sorted(
         datasets.values(), key=lambda data: (-int(data.attrs.get("large", 0)), -data.sizes.get("unit", 0))
     ):
         found.setdefault(str(data.attrs.get("network", "")), data)
-    return [(f"On {network}, " if network else "", data) for network, data in list(found.items())[:NETWORKS_IN_SUMMARY]]
-
-
-def counted(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"
+    return found
 
 
 def samples_of(dataset: xarray.Dataset) -> str:

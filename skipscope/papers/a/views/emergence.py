@@ -21,7 +21,16 @@ from skipscope.papers.a.figures.emergence import (
 from skipscope.report.figures.alignment import VALUES_AGAINST_DEPTH
 from skipscope.report.style import COLOURS
 from skipscope.report.table import Cell, Table, mean_count, number, table_of_each, with_error
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, in_groups, named
+from skipscope.report.views.view import (
+    NETWORKS_IN_SUMMARY,
+    Picture,
+    View,
+    counted,
+    distinct,
+    in_groups,
+    named,
+    others_named,
+)
 
 ALIGNMENT, COLLAPSE = ("A.alignment", "A.collapse"), ("A.collapse",)
 TRAINED_BY = ("network", "data", "epochs", "rate", "weight_decay")  # attributes in which cases differ
@@ -139,7 +148,7 @@ def collapse_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     about = "Over all training samples, every class counting the same. NC3, NC4, accuracy: of the classifier."
     table = table_of_each(networks, "Neural collapse along the training", columns, about, rows={"epoch": "epoch"})
     sentences = [_collapse_sentence(name, data) for name, data in list(networks.items())[:NETWORKS_IN_SUMMARY]]
-    return View([table], figures, sentences)
+    return View([table], figures, [*sentences, *others_named(list(networks), "Neural collapse")])
 
 
 def population_view(datasets: Mapping[str, xarray.Dataset]) -> View:
@@ -237,7 +246,7 @@ def _subject_sentences(subjects: Mapping[str, xarray.Dataset]) -> list[str]:
         if numpy.isfinite(end["slope"]):
             text += f"; 1/s1 over depth has slope {number(end['slope'])} with R² {number(end['r_squared'])}"
         found.append(f"{text}.")
-    return found
+    return [*found, *others_named(list(subjects), "Alignment")]
 
 
 def _changed_sentences(base: xarray.Dataset | None, changed: Mapping[str, xarray.Dataset]) -> list[str]:

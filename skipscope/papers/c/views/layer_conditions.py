@@ -17,7 +17,7 @@ from skipscope.papers.c.figures.layer_conditions import (
 from skipscope.papers.c.views.twins import by_title, drawn, mean_and_spread, sentence_case
 from skipscope.report.style import names_of
 from skipscope.report.table import Cell, Table, number, table_of_each
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, made_by, others_named
 
 WEIGHTS = (
     "{title}: condition number of the weights against the layer, one line per seed, by the reduction '{reduction}' of "
@@ -78,7 +78,9 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         figures[f"{names[title]}-weights"] = Picture(weights, weight_conditions(data), of_weights)
         figures[f"{names[title]}-hidden"] = Picture(states, hidden_conditions(data), of_states)
     sentences = [_sentence(title, data) for title, data in list(shown.items())[:NETWORKS_IN_SUMMARY]]
-    return View([_weights(cases), _hidden(cases)], figures, sentences)
+    return View(
+        [_weights(cases), _hidden(cases)], figures, [*sentences, *others_named(list(shown), "Condition numbers")]
+    )
 
 
 def gradient_ranks_view(datasets: Mapping[str, xarray.Dataset]) -> View:

@@ -12,7 +12,7 @@ import xarray
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, twin_accuracies, twin_curves
 from skipscope.report.style import names_of
 from skipscope.report.table import Cell, EachOf, Table, table_of, table_of_each, with_error
-from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, made_by
+from skipscope.report.views.view import NETWORKS_IN_SUMMARY, Picture, View, counted, distinct, made_by, others_named
 
 ACCURACIES = (
     "Accuracies after training, at the learning rate at which networks are measured: one point per seed, open "
@@ -78,7 +78,8 @@ def twins_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         caption = CURVES.format(batch=data.attrs["batch"], **words)
         figures[f"{names[title]}-curves"] = Picture(caption, twin_curves(data), made_by(data))
     tables = [_accuracies(cases), *(_rates(title, data) for title, data in shown.items())]
-    return View(tables, figures, [_sentence(title, data) for title, data in list(shown.items())[:NETWORKS_IN_SUMMARY]])
+    sentences = [_sentence(title, data) for title, data in list(shown.items())[:NETWORKS_IN_SUMMARY]]
+    return View(tables, figures, [*sentences, *others_named(list(shown), "Accuracies")])
 
 
 def generalisation_view(datasets: Mapping[str, xarray.Dataset]) -> View:
