@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
 
-from skipscope.progress import Parts, announced
+import pytest
+import torch
+
+import skipscope as ss
+from skipscope.progress import Bar, Parts, Progress, announced, called, with_progress
 
 
 def test_parts_are_one_count() -> None:
@@ -48,3 +52,58 @@ def test_a_function_of_three_is_still_called_as_before() -> None:
 def test_any_function_of_two_is_taken() -> None:
     for progress in (lambda done, total: None, lambda *numbers: None, print, max):
         announced("measure", progress, 2)
+
+
+# -- progress=True
+
+
+@with_progress
+def counting(*, fail: bool = False, progress: Progress | bool | None = None) -> Progress | None:
+    tell = called(progress)
+    for done in range(3):
+        if tell is not None:
+            tell(done, 2)
+    if fail:
+        raise ValueError
+    return tell
+
+
+def test_true_is_a_bar_and_false_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[Bar] = []
+    monkeypatch.setattr(Bar, "stop", lambda bar: stopped.append(bar))
+    assert counting() is None
+    assert counting(progress=False) is None
+    assert stopped == []
+    assert isinstance(counting(progress=True), Bar)
+    with pytest.raises(ValueError):  # noqa: PT011
+        counting(progress=True, fail=True)
+    assert len(stopped) == 2
+
+
+def test_a_function_is_called_as_it_is() -> None:
+    seen: list[tuple[int, int]] = []
+    counting(progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    counting(progress=True)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    ss.singular_values(ss.Dense(torch.eye(3).expand(2, 3, 3)), progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "singular_values" in captured.err
+
+
+def test_the_library_of_bars_is_imported_only_then() -> None:
+    import subprocess
+
+    code = "import sys, skipscope as ss; ss.singular_values; print('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

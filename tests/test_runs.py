@@ -613,3 +613,57 @@ def test_a_record_cannot_name_files_outside_of_its_folder(tmp_path: Path) -> Non
 def test_json_refuses_what_it_cannot_hold() -> None:
     with pytest.raises(TypeError, match="set"):
         as_json({"a": {1, 2}})
+
+
+# -- versions of the form of files
+
+
+def test_files_carry_the_version_of_their_form(tmp_path: Path) -> None:
+    decision = Decision("D3", "D", "a claim", "a number", "one", {"ones": 2.0}, "not reproduced", "smoke")
+    with RunFolder(tmp_path, "a test") as run:
+        run.write_claims([decision])
+    assert record(tmp_path)["schema"] == 1
+    assert [claim["schema"] for claim in json.loads((tmp_path / "claims.json").read_text())] == [2]
+
+
+def test_a_record_without_a_version_is_read(tmp_path: Path) -> None:
+    content = {"what": "a test", "status": "finished", "parameters": {}, "hashes": {}}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert load_run(tmp_path).record["what"] == "a test"
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (2, "has schema 2, and this version reads up to 1; install the later version"),
+        ("1", "whole number"),
+        (0, "got 0"),
+    ],
+)
+def test_a_record_of_a_later_version_is_refused(tmp_path: Path, schema: object, message: str) -> None:
+    content = {"schema": schema, "what": "a test", "status": "finished", "parameters": {}, "hashes": {}}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    for read in (load_run, load, lambda path: RunFolder(path, "a test", former="replace")):
+        with pytest.raises(InputError, match=message):
+            read(tmp_path)
+    assert json.loads((tmp_path / "run.json").read_text()) == content
+
+
+def test_claims_of_a_later_version_are_refused(tmp_path: Path) -> None:
+    decision = Decision("D3", "D", "a claim", "a number", "one", {"ones": 2.0}, "not reproduced", "smoke")
+    with RunFolder(tmp_path, "a test") as run:
+        run.write_json("claims.json", [{**decision.to_dict(), "schema": 3, "more": "unknown"}])
+    with pytest.raises(InputError, match=r"claims.json was written by a later version of skipscope: it has schema 3"):
+        load_run(tmp_path)
+
+
+def test_a_digest_of_tensors_sees_every_value(tmp_path: Path) -> None:
+    from skipscope.runs.files import digest_of_tensors
+
+    values = {"a": torch.tensor(1.0, dtype=torch.bfloat16), "b": (torch.arange(3), "text")}
+    found = {digest_of_tensors(values)}
+    found.add(digest_of_tensors({**values, "b": (torch.arange(3), "text")}))
+    assert len(found) == 1
+    for other in ({"b": (torch.arange(3), "txt")}, {"b": (torch.tensor([0, 1, 3]), "text")}, {"c": torch.zeros(0)}):
+        found.add(digest_of_tensors({**values, **other}))
+    assert len(found) == 4

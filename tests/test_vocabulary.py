@@ -105,7 +105,7 @@ def test_what_everybody_has_has_one_default_and_one_type(name: str) -> None:
         assert found["route"].default == "auto"
     if "progress" in found:
         assert found["progress"].default is None
-        assert hints["progress"] == "Progress | None"
+        assert hints["progress"] == "Progress | bool | None"
     if "seed" in found and name != "noisy_weights":  # which are random, so that the seed is not to be forgotten
         assert found["seed"].default == 0
     if "tol" in found:

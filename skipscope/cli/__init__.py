@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from skipscope import __version__
+from skipscope.cli.cache import cache
 from skipscope.cli.check import check
 from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
@@ -75,6 +76,7 @@ app = typer.Typer(
 for each in (demo, units, check, inspect, train, report):
     app.command()(each)
 app.add_typer(study_command(), name="study")
+app.add_typer(cache, name="cache")
 
 # The base of all usage errors, which typer has no name for.
 UsageError: Any = typer.BadParameter.__mro__[1]

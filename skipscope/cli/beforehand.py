@@ -57,10 +57,19 @@ def require_folder(out: Path | None) -> None:
         raise InputError(f"--out {out}: cannot write to {place}; choose another folder")
 
 
-def require_run_folder(out: Path | None, what: str, resume: bool | None = None) -> None:
+def require_former(out: Path | None, resume: bool, force: bool) -> None:
+    """For options that are about a run that is there."""
+    if resume and force:
+        raise InputError("--resume and --force exclude each other: go on with the run, or replace it")
+    if out is None and (resume or force):
+        option = "--resume" if resume else "--force"
+        raise InputError(f"{option}: expected the folder of the run too, got none; name it with --out DIR")
+
+
+def require_run_folder(out: Path | None, what: str, resume: bool | None = None, force: bool | None = None) -> None:
     """For a run of `what`: nothing may be there, or a former run of the same kind where that is wanted.
 
-    resume: whether it is; None where a run can only be new.
+    resume, force: whether it is, to go on with it or to replace it; None where the command cannot do that.
     """
     from skipscope.runs.lock import HALF_WRITTEN, Lock
     from skipscope.runs.record import NAME, read_record
@@ -75,8 +84,13 @@ def require_run_folder(out: Path | None, what: str, resume: bool | None = None) 
         record, _ = read_record(out)
         if record["what"] != what:
             raise InputError(f"--out {out}: it holds a run of {record['what']}, not of {what}; choose another folder")
-        if not resume:
-            more = "" if resume is None else " (--resume goes on with it)"
+        if not resume and not force:
+            ways = [
+                way
+                for way, possible in (("--resume goes on with it", resume), ("--force replaces it", force))
+                if possible is not None
+            ]
+            more = f" ({', '.join(ways)})" if ways else ""
             raise InputError(
                 f"--out {out}: it holds a run of {what} with status '{record['status']}'{more}; choose another folder"
             )

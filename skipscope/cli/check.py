@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skipscope.cli.beforehand import require_folder
-from skipscope.cli.options import Json, ModelOptions, Normalise, Out
+from skipscope.cli.options import Full, Json, ModelOptions, Normalise, Out
 from skipscope.cli.talk import CLAIM_FAILED, command, talk
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def check(
     no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 unless it is expected to train.")] = False,
     out: Out = None,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Will it train? A check of the initial weights, without training.
@@ -37,7 +38,8 @@ def check(
 
         forecast = forecast_of(source.model, source.batch, seed=chosen.seed, unit_spectra=not no_units)
     forecast = replace(forecast, notes=(*forecast.notes, *_samples(source, samples)))
-    shown = f"{source}{_about(source.random_weights, chosen.weights)}\n\n{forecast}"
+    text = str(forecast) if full else f"{forecast.short}\n\nTables: --full."
+    shown = f"{source}{_about(source.random_weights, chosen.weights)}\n\n{text}"
     chosen.give(source, forecast.to_dict(), shown, None if out is None else out / "check.json", as_json)
     if strict and not forecast.trains:
         why = [finding.name for finding in forecast.findings] or list(forecast.unanswered)

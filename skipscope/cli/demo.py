@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from skipscope.cli.beforehand import require_run_folder
-from skipscope.cli.options import Json, document, say_where
+from skipscope.cli.options import Full, Json, document, say_where
 from skipscope.cli.talk import command, stopped_by_hand, talk
 
 
@@ -18,6 +18,7 @@ def demo(
         "skipscope-demo"
     ),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="For the initial weights and the batches.")] = 0,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Train a residual network and its plain twin. Measures both and writes a report: about a minute.
@@ -38,7 +39,7 @@ def demo(
             result = run_demo(out, seed=seed, announce=talk.progress)
         except ReportError as error:  # what was measured is worth printing
             failure, result = error.failure, error.result
-    talk.result(document(result.to_dict()) if as_json else str(result))
+    talk.result(document(result.to_dict()) if as_json else result.full if full else f"{result}\n\nTables: --full.")
     if failure is not None:
         raise failure
     talk.say(f"wrote {result.folder / 'report.html'}")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skipscope.cli.beforehand import require_run_folder
+from skipscope.cli.beforehand import require_former, require_run_folder
 from skipscope.cli.option_names import in_commands
-from skipscope.cli.options import Json, ModelOptions, Named, Normalise, Text, document, folder_name, names_in
+from skipscope.cli.options import Full, Json, ModelOptions, Named, Normalise, Text, document, folder_name, names_in
 from skipscope.cli.report import report_written
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.errors import InputError
 from skipscope.inspection.duration import seconds_in
+from skipscope.wording import counted
+
+if TYPE_CHECKING:
+    from skipscope.inspection.result import Result
+    from skipscope.trace import Trunk
 
 
 @command
@@ -35,6 +41,11 @@ def inspect(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; by default a new one under runs/.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, of the same model, inputs and options.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a former run of inspect in --out.")] = False,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """All measurements on a model, with a report. They go as far as the budget does.
@@ -42,18 +53,22 @@ def inspect(
     Example: skipscope inspect torchvision:resnet18 --input-shape 3,64,64 --budget 2m
     """
     seconds, modules = seconds_in(budget), names_in(named)
-    require_run_folder(out, "inspect")
+    require_former(out, resume, force)
+    require_run_folder(out, "inspect", resume, force)
     source = chosen.source(text=text, samples=samples, normalise=normalise)
     with talk.loading():
+        from skipscope.findings import in_lines
         from skipscope.inspection.inspecting import require_units, steps
         from skipscope.inspection.result import WHAT, leave_out, load
         from skipscope.models.recipe import BATCH_SIZE
         from skipscope.runs import RunFolder
+        from skipscope.runs.files import digest_of_tensors
         from skipscope.trace import trace
 
     if source.lacking:
         raise InputError(f"--samples {samples}: {source.lacking}; let its example have as many, or leave --samples out")
     folder = out or _new_folder(chosen.model)
+    values = digest_of_tensors(source.model.state_dict())
     with talk.step("tracing"):
         trunk = trace(source.model, source.batch, units=modules, calibrate=calibrate)
     require_units(trunk)
@@ -68,15 +83,40 @@ def inspect(
         "trunk": trunk.to_dict(),
     }
     talk.detail(f"into {folder}")
+    finished = resume and _is_finished(folder)
     with (
-        stopped_by_hand(f"interrupted; what was finished is in {folder}"),
+        stopped_by_hand(f"interrupted; go on with --resume --out {shlex.quote(str(folder))}"),
         talk.step(f"measuring, about {budget}"),
-        RunFolder(folder, WHAT, parameters=parameters, seed=chosen.seed, device=chosen.device, resumable=False) as run,
+        RunFolder(
+            folder,
+            WHAT,
+            parameters=parameters,
+            seed=chosen.seed,
+            device=chosen.device,
+            former="resume" if resume else "replace" if force else "refuse",
+        ) as run,
     ):
-        leave_out(
-            run,
-            dict(steps(trunk, source.batch, seconds, seed=chosen.seed, announce=talk.progress, keep=run.write_dataset)),
-        )
+        run.used("the model's values", {"sha256": values})
+        run.used("the input's values", {"sha256": digest_of_tensors(source.batch)})
+        there = run.datasets()
+        if finished:
+            talk.say(f"{folder} holds a run that is finished; nothing is measured again (--force measures anew)")
+            left_out = run.record.get("left_out", {})
+        else:
+            if there:
+                talk.say(f"going on in {folder}, which has {', '.join(there)}")
+            left_out = dict(
+                steps(
+                    trunk,
+                    source.batch,
+                    seconds,
+                    seed=chosen.seed,
+                    announce=talk.progress,
+                    keep=run.write_dataset,
+                    there=there,
+                )
+            )
+        leave_out(run, left_out)
     with report_written(run.path):
         result = load(run.path)
         if as_json:
@@ -84,10 +124,26 @@ def inspect(
             measured = {name: data.drop_dims("index", errors="ignore") for name, data in result.datasets.items()}
             numbers = {name: data.to_dict() for name, data in measured.items()}
             talk.result(
-                document({"notes": result.notes, "folder": str(run.path), "run": run.record, "measured": numbers})
+                document(
+                    {
+                        "notes": result.notes,
+                        "findings": [finding.to_dict() for finding in result.findings],
+                        "folder": str(run.path),
+                        "run": run.record,
+                        "measured": numbers,
+                    }
+                )
             )
         else:
-            talk.result(in_commands(f"{'; '.join([str(source), *result.notes])}\n\n{trunk}\n\n{result.numbers}"))
+            first = f"{'; '.join([str(source), *result.notes])}\n\n{in_lines(result.findings)}"
+            tables = f"{trunk}\n\n{result.numbers}" if full else _where(trunk, result)
+            talk.result(in_commands(f"{first}\n\n{tables}"))
+
+
+def _where(trunk: Trunk, result: Result) -> str:
+    left_out = f"; {counted(len(result.left_out), 'measurement')} did not fit the budget" if result.left_out else ""
+    units, stages = counted(len(trunk.units), "residual unit"), counted(len(trunk.stages), "stage")
+    return f"{units} in {stages}{left_out}. Tables: --full."
 
 
 def _inputs(chosen: ModelOptions, own: str, normalise: str, text: str | None, samples: int) -> dict[str, object]:
@@ -108,6 +164,12 @@ def _inputs(chosen: ModelOptions, own: str, normalise: str, text: str | None, sa
         "dtype": chosen.dtype,
         "weights_sha256": None if chosen.weights is None else digest(chosen.weights),
     }
+
+
+def _is_finished(folder: Path) -> bool:
+    from skipscope.runs.record import NAME, read_record
+
+    return (folder / NAME).is_file() and read_record(folder)[0]["status"] == "finished"
 
 
 def _new_folder(model: str) -> Path:

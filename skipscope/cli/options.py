@@ -27,6 +27,8 @@ from skipscope.models.request import (
 if TYPE_CHECKING:
     from skipscope.models import Source
 
+SCHEMA = 1  # of what --json prints: rises where a key is renamed, removed or changes its meaning
+
 Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Text as input, for an hf: directory with a tokenizer.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...", autocompletion=one_of(*DEVICES))]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the result into this folder.")]
@@ -44,6 +46,7 @@ Named = Annotated[
         "--units", metavar="NAME,...", help="Modules that are residual units, where the model cannot be exported."
     ),
 ]
+Full = Annotated[bool, typer.Option("--full", help="All tables below the findings.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
 
 
@@ -85,11 +88,12 @@ class ModelOptions:
         self,
         *,
         weights_needed: bool = True,
+        values: bool = True,
         text: str | None = None,
         samples: int | None = None,
         normalise: str = "default",
     ) -> Source:
-        """What is wrong at first sight is refused before torch is loaded."""
+        """What is wrong at first sight is refused before torch is loaded. values: False for the structure alone."""
         require_model(self.model)
         require_trust(self.model, self.trust_remote_code)
         if self.weights is not None:
@@ -127,6 +131,7 @@ class ModelOptions:
                 weights_needed=weights_needed,
                 samples=samples if batch is None else None,
                 trust_remote_code=self.trust_remote_code,
+                values=values,
             )
         if batch is not None:
             source = source.with_batch(batch)
@@ -149,10 +154,11 @@ class ModelOptions:
             talk.say(f"wrote {file}")
 
 
-def document(content: Any) -> str:
+def document(content: Mapping[str, Any]) -> str:
+    """What --json prints: one mapping, with the version of its form."""
     from skipscope.runs import as_json
 
-    return as_json(content)
+    return as_json({"schema": SCHEMA, **content})
 
 
 def folder_name(text: str) -> str:
@@ -175,7 +181,7 @@ def say_where(device: str) -> None:
         return
     import torch
 
-    from skipscope.data.catalogue import root
+    from skipscope.data.download import root
     from skipscope.numerics import usable_device
     from skipscope.runs.files import cache_root
 

@@ -1,7 +1,8 @@
 """What a command says, and where.
 
-Results go to standard output and everything else to standard error, as much of it as -q and -v ask for. While a command
-runs, what libraries print goes to standard error too (with -q nowhere), so that a result is alone where it is.
+Results go to standard output and everything else to standard error, as much of it as -q and -v ask for. Long work shows
+bars on a terminal, and elsewhere a line every 30 seconds that says how far it is. While a command runs, what libraries
+print goes to standard error too (with -q nowhere), so that a result is alone where it is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from skipscope.visible import visible
 
 if TYPE_CHECKING:
     from skipscope.cli.display import Display
+    from skipscope.cli.log import Log
 
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on standard error but errors.")]
 Verbose = Annotated[
@@ -47,7 +49,7 @@ class Talk:
     def reset(self) -> None:
         self.quiet = self.verbose = False
         self._results: TextIO | None = None  # None: standard output as it is
-        self._display: Display | None = None
+        self._display: Display | Log | None = None
         self._began: dict[str, float] = {}
 
     def set(self, quiet: bool, verbose: bool) -> None:
@@ -151,10 +153,16 @@ class Talk:
             self.detail(f"{_versions()}; in {os.getcwd()}")  # noqa: PTH109
             settings = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
             self.detail(f"{command}: {settings}")
-        if not self.quiet and _is_terminal(sys.stderr):
+        if self.quiet or os.environ.get("RANK", "0") != "0":  # of several that train together the first one speaks
+            return
+        if _is_terminal(sys.stderr):
             from skipscope.cli.display import Display
 
             self._display = Display()
+        else:
+            from skipscope.cli.log import Log
+
+            self._display = Log(self.say)
 
     def _stop(self) -> None:
         if self._display is not None:
@@ -263,8 +271,8 @@ def _nowhere() -> TextIO:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """One that can draw, and this process is the one to draw on it: of several that train together, the first."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb" and os.environ.get("RANK", "0") == "0"
+    """One that can draw."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _versions() -> str:

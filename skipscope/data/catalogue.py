@@ -7,7 +7,6 @@ torchvision can. With a path nothing is fetched: who says where the files are wa
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +16,10 @@ import torch
 
 from skipscope.data import cifar, files, idx
 from skipscope.data.dataset import Dataset, Images, choose
-from skipscope.data.download import KNOWN, DownloadError, check_manifest, download
+from skipscope.data.download import KNOWN, ROOT, DownloadError, check_manifest, download, root
 from skipscope.data.specs import IMAGE_FOLDER, NotFound, parse, require_path
 from skipscope.errors import InputError
 
-ROOT = "SKIPSCOPE_DATA"
 DIGITS = 10  # classes
 BRIGHTEST = 16  # the grey levels of the digits are counts of black pixels in 4 x 4 blocks
 TEST_EVERY = 5  # digits of a class, one of them is a test image
@@ -126,14 +124,6 @@ def load_or_digits(spec: str, normalise: str = "default", size: int | None = Non
                 raise
             data = data.subset(classes=wanted.classes)
         return dataclasses.replace(data, stands_in_for=spec)
-
-
-def root() -> Path:
-    """Where data sets are that are named without a path."""
-    if given := os.environ.get(ROOT):
-        return Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "skipscope" / "data"
 
 
 def _found(name: str, path: str | None) -> Path:

@@ -27,6 +27,8 @@ from skipscope.sealed import BLANK, KEY, seal, seal_of
 
 PATIENCE = 10.0  # seconds without an answer
 OFFLINE = "SKIPSCOPE_OFFLINE"
+ROOT = "SKIPSCOPE_DATA"
+UNFINISHED = ".download-"  # the beginning of the name of a folder that is being fetched into
 MANIFEST = ".sha256.json"
 
 # The class in torchvision.datasets, its options, the folder that it leaves.
@@ -37,6 +39,14 @@ KNOWN: dict[str, tuple[str, dict[str, Any], str]] = {
     "cifar100": ("CIFAR100", {}, "cifar-100-python"),
     "imagenette": ("Imagenette", {"size": "160px"}, "imagenette2-160"),
 }
+
+
+def root() -> Path:
+    """Where data sets are that are named without a path."""
+    if given := os.environ.get(ROOT):
+        return Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "skipscope" / "data"
 
 
 class DownloadError(Exception):
@@ -50,7 +60,7 @@ def download(name: str, root: Path) -> None:
     class_name, options, folder = KNOWN[name]
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as fresh, _quiet():
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=root) as fresh, _quiet():
             print(f"downloading {name} to {root}", file=sys.stderr)
             _fetch(class_name, options, fresh)
             write_manifest(Path(fresh) / folder)

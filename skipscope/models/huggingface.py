@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
+from skipscope.models.library_names import unknown_name
 from skipscope.models.memory import require_input_room
-from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images, unknown_name
+from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images
 from skipscope.models.request import there
 
 TOKENS = 16

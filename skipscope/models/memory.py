@@ -63,7 +63,7 @@ def require_forward_room(model: nn.Module, batch: Any, description: str) -> None
         return
     largest = _Largest()
     with contextlib.suppress(Exception):
-        twin = _without_values(model)
+        twin = without_values(model)
         inputs = Inputs.of(twin, pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), batch))
         with undisturbed(twin), largest:
             twin(*inputs.args, **inputs.kwargs)
@@ -74,7 +74,7 @@ def require_forward_room(model: nn.Module, batch: Any, description: str) -> None
         )
 
 
-def _without_values(model: nn.Module) -> nn.Module:
+def without_values(model: nn.Module) -> nn.Module:
     """A copy on the meta device. A forward may keep what it computes (a table of positions, made at the first pass): in
     the model itself that would be a table without values, for good."""
     memo: dict[int, Any] = {}

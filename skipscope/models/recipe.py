@@ -6,8 +6,7 @@ give their models; `huggingface.py` and `factory.py` have the others.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
+from skipscope.models.library_names import unknown_name
 from skipscope.models.memory import require_input_room
 from skipscope.models.names import build, parse
 from skipscope.models.request import no_text
@@ -62,15 +62,6 @@ def random_images(shape: Sequence[int], samples: int = BATCH_SIZE) -> Tensor:
 def refuse_text(wish: Wish, description: str) -> None:
     if wish.text is not None:
         raise no_text(description)
-
-
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that a library does not have, with the names that it may have meant."""
-    known = list(known)
-    longer = [candidate for candidate in known if candidate.startswith(name)]
-    close = longer[:4] or difflib.get_close_matches(name, known, n=4, cutoff=0.5)
-    hint = f"; did you mean {', '.join(close)}?" if close else f"; it knows {len(known)} names, such as {known[0]}"
-    return InputError(f"{kind} has no model '{name}'{hint}")
 
 
 def skipscope_recipe(name: str) -> Recipe:

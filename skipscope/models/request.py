@@ -3,10 +3,12 @@ reported at once."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 
 from skipscope.errors import InputError
+from skipscope.models.library_names import require_in_file, require_library_name
 from skipscope.models.names import parse
 
 SOURCES = ("skipscope", "torchvision", "timm", "hf")
@@ -23,19 +25,29 @@ def read_model(spec: str) -> tuple[str, str]:
         return file, factory
     known = ", ".join(f"{known}:NAME" for known in SOURCES)
     what = f"unknown prefix '{prefix}:' in" if colon and prefix not in SOURCES else "cannot read"
-    raise InputError(f"{what} MODEL '{spec}'; expected {known} or file.py:factory, for example torchvision:resnet18")
+    close = difflib.get_close_matches(prefix, SOURCES, n=1) if colon else []
+    meant = f" (did you mean {close[0]}:{name}?)" if close and name else ""
+    raise InputError(
+        f"{what} MODEL '{spec}'{meant}; expected {known} or file.py:factory, for example torchvision:resnet18"
+    )
 
 
 def require_model(spec: str) -> None:
-    """Refuse what can be seen to be wrong: the form, a file or a directory that is not there, a name of ours."""
+    """Refuse what can be seen to be wrong: the form, a file or a directory that is not there, an unknown name."""
     source, name = read_model(spec)
     if source == "skipscope":
         parse(name)
     elif source == "hf":
         if name.startswith(("./", "../", "/", "~")) and not there(Path(name).is_dir):
             raise InputError(f"hf:{name}: no such directory; give one made with save_pretrained, or a model type")
-    elif source not in SOURCES and not there(Path(source).is_file):
+        if "/" not in name and not there(Path(name).is_dir):
+            require_library_name(source, name)
+    elif source in SOURCES:
+        require_library_name(source, name.partition(".")[0] if source == "timm" else name)
+    elif not there(Path(source).is_file):
         raise InputError(f"no file {source}; MODEL file.py:factory names a Python file and a function in it")
+    else:
+        require_in_file(Path(source), name)
 
 
 def require_weights(path: Path) -> None:

@@ -31,11 +31,14 @@ from skipscope.models.memory import (
     require_forward_room,
     require_room,
     size_of,
+    without_values,
 )
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, skipscope_recipe, timm_recipe, torchvision_recipe
 from skipscope.models.request import read_model, require_dtype, require_trust, require_weights
 from skipscope.models.weights import load_weights
 from skipscope.numerics import seed_of, usable_device
+
+STRUCTURE = "structure only, without values"
 
 RECIPES: dict[str, Callable[[str], Recipe]] = {
     "skipscope": skipscope_recipe,
@@ -84,6 +87,7 @@ def resolve(
     weights_needed: bool = True,
     samples: int | None = None,
     trust_remote_code: bool = False,
+    values: bool = True,
 ) -> Source:
     """Build the model that `spec` names, with an example batch.
 
@@ -91,7 +95,8 @@ def resolve(
     run the Python code that an hf: directory comes with.
 
     Where only the structure is wanted (`weights_needed=False`), a large model stays on the meta device and its
-    batch with it: nothing is allocated.
+    batch with it: nothing is allocated. With `values=False` so does every model, and the batch has no values whatever
+    its size; a model whose constructor needs values, and a user's own, are made first and copied without them.
     """
     home, kind = usable_device(device), _dtype(dtype)
     require_trust(spec, trust_remote_code)
@@ -102,8 +107,10 @@ def resolve(
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         recipe = _recipe(spec, trust_remote_code)
-        source = _built(recipe, weights, home, kind, weights_needed)
         wish = Wish(input_shape, text, BATCH_SIZE if samples is None else samples)
+        if not values:
+            return _structure(recipe, weights, home, kind, wish)
+        source = _built(recipe, weights, home, kind, weights_needed)
         with torch.device("meta"):  # where the inputs are random, none of their values are drawn
             require_forward_room(source.model, recipe.example(source.model, wish), recipe.description)
         # The batch does not depend on how the weights were drawn, and has other numbers than they have.
@@ -152,6 +159,25 @@ def _built(
         load_weights(model, weights)
         described, random_weights = f"weights from {weights}", False
     return Source(model.to(device=device, dtype=dtype), None, recipe.description, described, random_weights)
+
+
+def _structure(
+    recipe: Recipe, weights: Path | None, device: torch.device, dtype: torch.dtype | None, wish: Wish
+) -> Source:
+    """The model and its batch on the meta device."""
+    skeleton = on_meta(recipe.skeleton) if recipe.skeleton and weights is None else None
+    if skeleton is None:
+        made = _built(recipe, weights, device, dtype, weights_needed=False)
+        source = dataclasses.replace(made, model=without_values(made.model))
+    else:
+        source = Source(skeleton.to(dtype=dtype), None, recipe.description, STRUCTURE, random_weights=False)
+    with torch.device("meta"):  # nothing of a random batch is drawn
+        batch = recipe.example(source.model, wish)
+    if batch is None:
+        return source
+    if recipe.another_example is not None and wish.shape is None and dtype is None:
+        _require_precision(batch, source)
+    return source._holding(batch)
 
 
 def _require_values(batch: Batch, source: Source) -> None:

@@ -79,6 +79,22 @@ def digest(path: Path | str) -> str:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
+def digest_of_tensors(values: Any) -> str:
+    """The SHA-256 of all tensors in a batch or a model's state: their names, kinds, shapes and values."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    found = hashlib.sha256()
+    for name, tensor in pytree.tree_leaves_with_path(values):
+        if isinstance(tensor, torch.Tensor):
+            tensor = tensor.detach().cpu().contiguous()
+            found.update(repr((pytree.keystr(name), tensor.dtype, tuple(tensor.shape))).encode())
+            found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        else:
+            found.update(repr((pytree.keystr(name), tensor)).encode())
+    return found.hexdigest()
+
+
 def cache_root() -> Path:
     """SKIPSCOPE_CACHE, or skipscope in the user's cache folder."""
     own = os.environ.get("SKIPSCOPE_CACHE")

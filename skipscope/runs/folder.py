@@ -1,6 +1,7 @@
 """A run folder: everything that a run leaves behind, and where it came from.
 
-    run.json                    what, parameters, preset, seed, versions, device, start, end, status, notes, hashes
+    run.json                    what, parameters, preset, seed, versions, device, start, end, status, notes, hashes,
+                                the version of its form (schema)
     claims.json                 a list of decided claims
     data/NAME.nc                one labelled dataset per measurement
     checkpoints/NAME.safetensors
@@ -33,7 +34,16 @@ from skipscope.errors import InputError
 from skipscope.runs.decisions import Decision
 from skipscope.runs.files import as_json, digest, plain, read_dataset, write_whole
 from skipscope.runs.lock import HALF_WRITTEN, Lock
-from skipscope.runs.record import NAME, differences_of, inside, is_changed, read_record, versions, write_record
+from skipscope.runs.record import (
+    NAME,
+    SCHEMA,
+    differences_of,
+    inside,
+    is_changed,
+    read_record,
+    versions,
+    write_record,
+)
 from skipscope.sealed import Seal, tensor_file
 
 if TYPE_CHECKING:
@@ -89,7 +99,9 @@ class RunFolder:
             if found is not None and former == "replace":
                 self._remove_files(found)
             going_on = found is not None and former == "resume"
-            self.record: dict[str, Any] = found if going_on and found else {**asked, "start": _now(), "hashes": {}}
+            self.record: dict[str, Any] = (
+                found if going_on and found else {"schema": SCHEMA, **asked, "start": _now(), "hashes": {}}
+            )
             if going_on:
                 self.record.setdefault("resumed", []).append({"time": _now(), "versions": self.record["versions"]})
                 self.record.pop("error", None)
@@ -167,6 +179,15 @@ class RunFolder:
         """Is this file of the run there, and as it was written?"""
         path = self.path / name
         return path.is_file() and self.record["hashes"].get(name) == digest(path)
+
+    def datasets(self) -> dict[str, xarray.Dataset]:
+        """Those that are there, and as they were written; of a new run none."""
+        names = [name for name in self.record["hashes"] if name.startswith("data/") and name.endswith(".nc")]
+        return {
+            name.removeprefix("data/").removesuffix(".nc"): read_dataset(self.path / name)
+            for name in names
+            if inside(self.path, name) and self.has(name)
+        }
 
     def used(self, name: str, description: Mapping[str, Any]) -> None:
         """An input of the run, by its content; one that has changed since the run began is refused."""

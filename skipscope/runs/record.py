@@ -17,6 +17,7 @@ from skipscope.runs.files import as_json, digest, write_whole
 from skipscope.sealed import BLANK, KEY, Seal, seal, seal_of
 
 NAME = "run.json"
+SCHEMA = 1  # of run.json; without a number, as version 0.1 wrote it, 1 is meant
 PACKAGE = __name__.partition(".")[0]
 LIBRARIES = ("torch", "numpy", "xarray")
 UNMIXED = (PACKAGE, "torch")  # versions that all parts of a run share
@@ -43,6 +44,7 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Seal]:
     record = _parsed(file, content)
     if not isinstance(record, dict):
         raise InputError(f"{file} is no record of a run: expected a mapping, got {kind(record)}")
+    require_schema(file, record.get("schema", 1), SCHEMA)
     for name, expected in (REQUIRED | OPTIONAL).items():
         if name not in record and name in REQUIRED:
             raise InputError(f"{file} is no record of a run: it has no '{name}'")
@@ -62,6 +64,17 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Seal]:
     missing = {name: value for name, value in {**UNKNOWN, "versions": {}}.items() if name not in record}
     record.pop(KEY, None)
     return {**record, **missing}, seal_of(content)
+
+
+def require_schema(file: Path, found: Any, known: int) -> None:
+    """Refuse a file of a later version, which may mean something else by the same keys."""
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise InputError(f"{file}: expected a whole number from 1 on as its schema, got {kind(found)}; it is damaged")
+    if found > known:
+        raise InputError(
+            f"{file} was written by a later version of {PACKAGE}: it has schema {found}, and this version reads up to "
+            f"{known}; install the later version to read it"
+        )
 
 
 def is_changed(folder: Path, name: str, hashes: Mapping[str, str]) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from skipscope.errors import InputError
-from skipscope.runs.decisions import Decision, Relation, Verdict
+from skipscope.runs.decisions import SCHEMA, Decision, Relation, Verdict
 from skipscope.runs.files import digest, read_dataset
-from skipscope.runs.record import NAME, inside, kind, read_json, read_record
+from skipscope.runs.record import NAME, inside, kind, read_json, read_record, require_schema
 
 if TYPE_CHECKING:
     import xarray
@@ -111,6 +111,7 @@ def _claim(file: Path, number: int, content: Any) -> Decision:
     wrong = f"{file} is not a list of claims: number {number}"
     if not isinstance(content, dict):
         raise InputError(f"{wrong}: expected a mapping, got {kind(content)}")
+    require_schema(file, content.get("schema", 1), SCHEMA)
     try:
         decision = Decision.from_dict(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -25,6 +25,8 @@ a value below 1e-7 of s1 from zero, at whatever scale.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -34,16 +36,20 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.operator import Operator
+from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.assembly import assembled, svdvals, two_sided_error
 from skipscope.spectrum.checks import named_route
-from skipscope.spectrum.plan import check_fits
+from skipscope.spectrum.plan import Plan, check_fits, in_words, plan
 from skipscope.spectrum.scale import scaled, upper
 
 Route = Literal["auto", "law", "gram", "svd"]
 ROUNDING_MARGIN = 10.0  # the C of the bounds
 COUNTS_AS_ONE = 1e-7  # a value this close to 1 counts as one (if its bound is small enough)
 DECISIVE_TOLERANCE = 1e-3  # of s1: a larger tolerance at zero says nothing about a rank
+NOT_LONG = 1e10  # operations, and products, below which nothing is timed: it is done in a second or so
+FEW_PRODUCTS = 1000
+LONG = 10.0  # seconds from which on the cost is told
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
 
 
@@ -95,16 +101,25 @@ class Spectrum:
 
 
 @renamed_parameters(accuracy="tol")
-def singular_values(A: Operator, *, tol: float = 1e-6, route: Route = "auto") -> Spectrum:
+@with_progress
+def singular_values(
+    A: Operator, *, tol: float = 1e-6, route: Route = "auto", progress: Progress | bool | None = None
+) -> Spectrum:
     """All singular values of every sample.
 
     tol: the largest acceptable bound, relative to the largest value; decides between the routes.
     route: "auto", or one of "law", "gram" and "svd" whatever it costs.
+    progress: called with how many samples are done and how many there are; True draws a bar.
+
+    Where it will take more than ten seconds a warning says so; `plan(A)` tells beforehand.
     """
+    tell = called(progress) or (lambda done, total: None)
     route = named_route(route)
     if route not in get_args(Route):
         raise InputError(f"route={route!r}: expected one of {', '.join(get_args(Route))}")
-    check_fits(A)
+    cost = check_fits(A)
+    if _is_asked_for_by_a_user():  # measurements of many spectra plan their time themselves
+        _tell_cost(A, cost)
     known = A.known_spectrum()
     if route == "law" and (known is None or not known.binary.all()):
         raise InputError(
@@ -112,7 +127,11 @@ def singular_values(A: Operator, *, tol: float = 1e-6, route: Route = "auto") ->
             "choose route='auto', 'gram' or 'svd'"
         )
     assembly = A.double().eps
-    found = [_of_sample(A, known, sample, tol, route, assembly) for sample in range(A.shape[0])]
+    found = []
+    for sample in range(A.shape[0]):
+        tell(sample, A.shape[0])
+        found.append(_of_sample(A, known, sample, tol, route, assembly))
+    tell(A.shape[0], A.shape[0])
     ones = known.ones_at_least if known is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
         values=torch.stack([one.values for one in found]),
@@ -123,6 +142,29 @@ def singular_values(A: Operator, *, tol: float = 1e-6, route: Route = "auto") ->
         routes=tuple(one.route for one in found),
         shape=A.shape,
     )
+
+
+def _is_asked_for_by_a_user() -> bool:
+    """Whether the code that called `singular_values` is not ours."""
+    package = __name__.partition(".")[0]
+    between = (__name__, f"{package}.renamed", f"{package}.progress")  # this function and what is wrapped around it
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in between:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] != package
+
+
+def _tell_cost(A: Operator, counts: Plan) -> None:
+    if counts.operations < NOT_LONG and counts.products < FEW_PRODUCTS:
+        return
+    cost = plan(A)
+    if cost.seconds > LONG:
+        batch, m, n = A.shape
+        warnings.warn(
+            f"all singular values of {A.name} ({batch} of {m:,} x {n:,}) will take about {in_words(cost.seconds)} on "
+            "this machine; for the leading ones, in a fraction of that: ss.svd(J, k=10)",
+            stacklevel=5,
+        )
 
 
 @dataclass(frozen=True)

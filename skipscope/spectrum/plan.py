@@ -7,8 +7,9 @@ free memory decide.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from skipscope.errors import InputError
 from skipscope.linear.memory import free_bytes
 from skipscope.linear.operator import Operator
+from skipscope.spectrum.rates import operations_per_second, product_seconds
 
 DENSE_BYTES = 8 * 2**30  # the most that a dense route takes without being asked: matrix, vectors and work space
 DENSE_COPIES = 4  # matrices alive at once, with vectors
@@ -38,6 +40,7 @@ class Plan:
     bytes: int  # at the peak
     free: int
     operations: float  # floating-point, of the eigenproblems
+    seconds: float = math.nan  # estimated from rates that are measured on this machine; NaN where it does not fit
 
     @property
     def fits(self) -> bool:
@@ -47,11 +50,34 @@ class Plan:
         return (
             f"{self.products:,} products, {self.bytes / 2**30:.2g} GiB of memory ({self.free / 2**30:.2g} GiB free), "
             f"{self.operations:.1e} operations"
+            f"{'' if math.isnan(self.seconds) else f', about {in_words(self.seconds)}'}"
         )
 
 
 def plan(A: Operator) -> Plan:
-    """What `singular_values(A)` will cost, before anything is computed."""
+    """What `singular_values(A)` will cost, before it is computed.
+
+    The seconds are an estimate for this machine, from the times of a few products with A and of a small eigenproblem.
+    """
+    cost = counted(A)
+    if not cost.fits:  # nor may what is timed
+        return cost
+    dense = cost.operations / operations_per_second(A.device)
+    return replace(cost, seconds=dense + product_seconds(A) * cost.products / max(1, A.shape[0]))
+
+
+def in_words(seconds: float) -> str:
+    """An estimate is not given to the second."""
+    if seconds < 1:
+        return "a second or less"
+    for size, unit in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 10 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def counted(A: Operator) -> Plan:
+    """Without the seconds: nothing is measured."""
     batch, m, n = A.shape
     small, large = min(m, n), max(m, n)
     needed = 8 * (small * large + (COPIES_WITHOUT_VECTORS - 1) * small * small)
@@ -61,7 +87,7 @@ def plan(A: Operator) -> Plan:
 
 def check_fits(A: Operator) -> Plan:
     """Refuse a decomposition that cannot fit, with the numbers and what to use instead."""
-    cost = plan(A)
+    cost = counted(A)
     if not cost.fits:
         where = "the GPU" if A.device.type == "cuda" else "this machine"
         raise InputError(

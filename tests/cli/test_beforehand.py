@@ -68,12 +68,30 @@ WRONG: dict[str, str] = {
     "study run D.law --data mnits": "did you mean mnist",
     "study run D.law --device bogus": "no such kind of device",
     "study run D.law --out file": "file is a file",
+    "units torchvision:resnet81": "did you mean resnet18",
+    "inspect timm:resnet81.a1_in1k": "timm has no model 'resnet81'; did you mean resnet18",
+    "units hf:gpt3": "did you mean",
+    "units torchvison:resnet18": "did you mean torchvision:resnet18?",
+    "check file.py:netwrk": "file.py has no 'netwrk'; it has network, Block (did you mean network?)",
+    "check file.py:other": "file.py has no 'other'; it has network, Block",
+    f"inspect {OURS} --resume": "name it with --out DIR",
+    f"inspect {OURS} --force": "name it with --out DIR",
+    f"inspect {OURS} --force --resume --out run": "exclude each other",
+    f"inspect {OURS} --resume --out full": "not empty",
+    f"inspect {OURS} --force --out full": "not empty",
+    f"inspect {OURS} --resume --out trained": "holds a run of train, not of inspect",
+    f"inspect {OURS} --force --out trained": "holds a run of train, not of inspect",
+    "report later": "was written by a later version of skipscope: it has schema 99",
+    f"inspect {OURS} --force --out later": "later version",
+    "cache lst": "did you mean 'list'",
+    "cache clean": "expected --older-than AGE or --all",
+    "cache clean --older-than x": "such as 12h",
     "study list nowhere": "is no run folder",
     "report nowhere": "is no run folder",
     "report folder": "it has no run.json",
     "report run --out folder": "name a file in it",
     "demo --out full": "not empty",
-    f"inspect {OURS} --out run": "holds a run of inspect with status 'finished'; choose",
+    f"inspect {OURS} --out run": "with status 'finished' (--resume goes on with it, --force replaces it); choose",
     "train resnet8-digits --out run": "holds a run of inspect, not of train",
     "train resnet8-digits --resume --out run": "holds a run of inspect, not of train",
     "train resnet8-digits --out trained": "--resume goes on with it",
@@ -101,13 +119,15 @@ print(json.dumps(answers))
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str, bool]]:
     """Of all commands in one new interpreter, in a folder of its own."""
     folder = tmp_path_factory.mktemp("here")
-    for name in ("folder", "full", "run", "trained"):
+    (folder / "file.py").write_text("class Block: ...\ndef network(): ...\n")
+    for name in ("folder", "full", "run", "trained", "later"):
         (folder / name).mkdir()
     for name in ("file", "full/mine.txt"):
         (folder / name).write_text("mine")
     for name, what in (("run", "inspect"), ("trained", "train")):
         record = {"what": what, "status": "finished", "parameters": {}, "hashes": {}}
         (folder / name / "run.json").write_text(json.dumps(record))
+    (folder / "later" / "run.json").write_text(json.dumps(record | {"what": "inspect", "schema": 99}))
     before = {path: path.is_file() and path.read_text() for path in folder.rglob("*")}
     run = subprocess.run(
         [sys.executable, "-c", CODE],

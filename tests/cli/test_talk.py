@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ import torch
 import typer
 
 from skipscope.cli import main
+from skipscope.cli.log import Log
 from skipscope.cli.talk import talk
 from skipscope.errors import InputError
 from tests.commands import run_command
@@ -98,8 +100,10 @@ COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     ),
     "report": (("report", "run"), {"report", "runs"}),
     "comparison": (("report", "run", "run", "--out", "both.html"), {"report", "runs"}),
-    "study list": (("study", "list"), {"studies", "claims"}),
-    "study show": (("study", "show", "D.law"), {"id", "settings", "claims"}),
+    "study list": (("study", "list"), {"papers", "studies", "claims"}),
+    "study show": (("study", "show", "D.law"), {"studies"}),
+    "study verdicts": (("study", "verdicts", "--paper", "D"), {"claims"}),
+    "cache list": (("cache", "list"), {"networks", "data", "kept", "bytes"}),
     "study run": (("study", "run", "D.law", "--preset", "smoke"), {"folder", "run", "claims"}),
 }
 
@@ -113,7 +117,8 @@ def test_every_command_prints_one_document_and_can_be_quiet(
     assert run_command(monkeypatch, *arguments, "--json", "-q") == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
-    assert keys <= set(document[0] if isinstance(document, list) else document)
+    assert keys | {"schema"} <= set(document)
+    assert document["schema"] == 1
     assert captured.err == ""
 
 
@@ -393,3 +398,55 @@ def test_nothing_is_drawn_where_there_is_no_terminal(capsys: pytest.CaptureFixtu
         talk.result("a result")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("a result\n", "")
+
+
+# -- without a terminal
+
+
+def test_long_work_writes_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("skipscope.cli.log.EVERY", 0.05)
+    talk.reset()
+    with talk.during("test", {}), talk.step("measuring"):
+        talk.progress("all singular values", 12, 56)
+        time.sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert set(lines) == {"measuring: all singular values, 12 of 56, 0 s"}
+    threads = [thread.name for thread in threading.enumerate()]
+    assert "skipscope-log" not in threads
+
+
+@pytest.mark.parametrize("how", ["quiet", "of several processes another"])
+def test_nobody_else_writes_it(how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("skipscope.cli.log.EVERY", 0.02)
+    if how != "quiet":
+        monkeypatch.setenv("RANK", "1")
+    talk.reset()
+    talk.set(how == "quiet", False)
+    with talk.during("test", {}), talk.step("measuring"):
+        time.sleep(0.1)
+    talk.reset()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_words_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("skipscope.cli.log.time.monotonic", lambda: now[0])
+    log = Log(lambda text: None, every=1000.0)
+    try:
+        assert log.line() == "working, 0 s"
+        log.begin("D.law, quick")
+        now[0] = 45.0
+        assert log.line() == "D.law, quick, 45 s"
+        log.update("training", 3, 15)
+        now[0] = 150.0
+        assert log.line() == "D.law, quick: training, 3 of 15, 2 min"
+        log.update("training", 15, 15)
+        now[0] = 3 * 3600 + 300.0
+        assert log.line() == "D.law, quick, 3 h 5 min"
+        log.end("D.law, quick")
+        assert log.line().startswith("working")
+    finally:
+        log.stop()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +31,9 @@ from skipscope.text_table import in_columns
 if TYPE_CHECKING:
     from skipscope.papers.kit.verdicts import Judged
     from skipscope.runs.decisions import Decision
+
+NOT_RUN = "not run"
+WIDTH = 116  # of lines that are wrapped
 
 study = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -67,28 +72,64 @@ def options(context: typer.Context, quiet: Quiet = False, verbose: Verbose = Fal
 @study.command("list")
 @command
 def list_studies(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="Run folders with verdicts.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, whose verdicts are shown instead.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """All studies and all claims. Claims have the verdicts of the run folders that are named.
+    """All papers and their studies, with the verdicts on their claims: those shipped, or those of run folders.
 
     Example: skipscope study list runs/D.law-quick
     """
     require_runs(runs or [])
     with talk.loading():
         from skipscope.papers.kit.catalogue import claims, studies, study_of
+        from skipscope.papers.kit.verdicts import shipped
 
+    committed = {row.claim.id: row.decision.verdict for row in shipped()}
     decided = _decisions(runs or [])
-    rows = [_claim_row(claim.id, claim.text, study_of(claim).id, decided.pop(claim.id, None)) for claim in claims()]
+    found = {id: decision.verdict for id, decision in decided.items()} if runs else committed
+    rows = [
+        _claim_row(claim.id, claim.text, study_of(claim).id, decided.pop(claim.id, None))
+        | {"verdict": committed[claim.id]}
+        for claim in claims()
+    ]
     # Of papers that are not installed here.
-    rows += [_claim_row(one.id, one.claim, one.study, one) for one in decided.values()]
+    rows += [_claim_row(one.id, one.claim, one.study, one) | {"verdict": "open"} for one in decided.values()]
     if as_json:
-        listed = [{"id": study.id, "title": study.title, "presets": list(study.presets)} for study in studies()]
-        talk.result(document({"studies": listed, "claims": rows}))
+        listed = [
+            {
+                "id": study.id,
+                "title": study.title,
+                "paper": study.paper.letter,
+                "presets": list(study.presets),
+                "verdicts": {claim.id: committed[claim.id] for claim in study.claims},
+            }
+            for study in studies()
+        ]
+        titles = [{"letter": paper.letter, "title": paper.title} for paper in papers()]
+        talk.result(document({"papers": titles, "studies": listed, "claims": rows}))
         return
-    lines = [f"{study.id}  {study.title} ({', '.join(study.presets)})" for study in studies()]
-    table = in_columns([[row["id"], row["study"], row["state"], row["claim"]] for row in rows])
-    talk.result("\n".join([*lines, "", *table]))
+    lines: list[str] = []
+    for paper in papers():
+        lines += [*([""] if lines else []), f"{paper.letter}  {paper.title}"]
+        for study in studies():
+            if study.paper == paper:
+                lines += [f"  {study.id}  {study.title} ({', '.join(study.presets)})"]
+                lines += _verdicts_of([claim.id for claim in study.claims if claim.id in found], found)
+    if runs:
+        judged_here = [row for row in rows if row["state"] != NOT_RUN]
+        lines += ["", *in_columns([[row["id"], row["study"], row["state"], row["claim"]] for row in judged_here])]
+    lines += ["", "The claims in full: skipscope study verdicts; of one study: skipscope study show ID"]
+    talk.result("\n".join(lines))
+
+
+def _verdicts_of(ids: Sequence[str], found: Mapping[str, str]) -> list[str]:
+    """Claims of a study, in lines of their own: B7 partly, B8 not reproduced."""
+    told = [f"{id} {found[id].replace('partly reproduced', 'partly')}" for id in ids]
+    whole = ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in told)  # not broken between lines
+    lines = textwrap.wrap(whole, WIDTH, initial_indent=6 * " ", subsequent_indent=6 * " ")
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 @study.command()
@@ -120,7 +161,7 @@ def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
         }
         for s in find(id, preset)
     ]
-    talk.result(document(found) if as_json else "\n\n".join(_shown(one, preset) for one in found))
+    talk.result(document({"studies": found}) if as_json else "\n\n".join(_shown(one, preset) for one in found))
 
 
 @study.command()
@@ -216,7 +257,7 @@ def verdicts(
 
     rows = [row for row in judged(runs or []) if paper is None or row.claim.letter == paper.upper()]
     if as_json:
-        talk.result(document([row.to_dict() for row in rows]))
+        talk.result(document({"claims": [row.to_dict() for row in rows]}))
         return
     talk.result("\n".join(in_columns([line for row in rows for line in _verdict_lines(row)])))
 
@@ -269,7 +310,7 @@ def _decisions(runs: list[Path]) -> dict[str, Decision]:
 
 
 def _claim_row(id: str, claim: str, study: str, decision: Decision | None) -> dict[str, str]:
-    state = "not run" if decision is None else f"{decision.verdict} ({decision.preset})"
+    state = NOT_RUN if decision is None else f"{decision.verdict} ({decision.preset})"
     return {"id": id, "study": study, "state": state, "claim": claim}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,10 @@ def settings_of(studies: tuple[Study, ...], preset: str, changes: Mapping[str, s
     one_study = {f"{study.name}.{key}" for study in studies for key in study.keys}
     unknown = [key for key in changes if key not in one_study.union(known)]
     if unknown:
-        raise InputError(f"no setting '{unknown[0]}' in {', '.join(s.id for s in studies)}; known: {', '.join(known)}")
+        close = difflib.get_close_matches(unknown[0], [*known, *one_study], n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        ids = ", ".join(study.id for study in studies)
+        raise InputError(f"no setting '{unknown[0]}' in {ids}{meant}; known: {', '.join(known)}")
     return {study.id: study.settings(preset, changes) for study in studies}
 
 

@@ -132,7 +132,14 @@ def test_its_studies_and_claims_are_listed_after_ours(found: dict[str, Any]) -> 
     listed = json.loads(found["list"]["out"])
     assert [study["id"] for study in listed["studies"]][-1] == "X.sizes"
     assert {study["id"][0] for study in listed["studies"]} == {"A", "B", "C", "D", "X"}
-    assert listed["claims"][-1] == {"id": "X1", "study": "X.sizes", "state": "not run", "claim": "Numbers are small."}
+    assert listed["claims"][-1] == {
+        "id": "X1",
+        "study": "X.sizes",
+        "state": "not run",
+        "claim": "Numbers are small.",
+        "verdict": "open",
+    }
+    assert listed["papers"][-1]["letter"] == "X"
 
 
 def test_its_study_is_run_and_its_claim_decided(found: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from skipscope.papers.kit import Bench, Measured, Quantity
 from skipscope.papers.kit.catalogue import claims_of, claims_of_paper, find, studies
 from skipscope.papers.kit.names import PRESETS
 from skipscope.papers.kit.running import by_new_names, run_studies, settings_of, together
+from skipscope.papers.kit.verdicts import shipped as shipped_verdicts
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.sweep import Task
 from tests.commands import run_command
@@ -273,11 +274,30 @@ def test_the_list_shows_every_claim_with_its_state(
     law_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(monkeypatch, "study", "list", "--json") == 0
-    claims = {claim["id"]: claim for claim in json.loads(capsys.readouterr().out)["claims"]}
+    document = json.loads(capsys.readouterr().out)
+    claims = {claim["id"]: claim for claim in document["claims"]}
     assert len(claims) == 75
-    assert claims["D3"]["state"] == "not run"
+    assert (claims["D3"]["state"], claims["D3"]["verdict"]) == ("not run", "reproduced")
+    studies = {study["id"]: study for study in document["studies"]}
+    assert (studies["D.law"]["paper"], studies["D.law"]["verdicts"]) == ("D", {"D3": "reproduced"})
+    assert [paper["letter"] for paper in document["papers"]] == ["A", "B", "C", "D"]
     assert run_command(monkeypatch, "study", "list", law_run) == 0
-    assert "open (smoke)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "open (smoke)" in shown
+    assert "D3 open" in shown
+    assert "B7" not in shown
+
+
+def test_the_list_shows_papers_and_the_verdicts_that_ship(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "study", "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "B  Li, Jiao, Han, Weissman: Demystifying ResNet" in lines
+    shipped = {row.claim.id: row.decision.verdict.replace("partly reproduced", "partly") for row in shipped_verdicts()}
+    place = next(place for place, line in enumerate(lines) if line.startswith("  B.dynamics  "))
+    assert lines[place + 1].strip() == ", ".join(f"{claim} {shipped[claim]}" for claim in ("B7", "B8", "B9"))
+    assert max(map(len, lines)) <= 140
 
 
 def test_the_list_reports_files_that_were_changed(

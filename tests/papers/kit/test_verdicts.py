@@ -128,7 +128,7 @@ def test_the_command_shows_a_table_or_json(
     assert not [line for line in lines if line.startswith("A1 ")]
     assert run_command(monkeypatch, "study", "verdicts", str(run), "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    (entry,) = [entry for entry in document if entry["id"] == "D3"]
+    (entry,) = [entry for entry in document["claims"] if entry["id"] == "D3"]
     assert (entry["verdict"], entry["source"]) == ("partly reproduced", str(run))
 
 

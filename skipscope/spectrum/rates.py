@@ -1,0 +1,37 @@
+"""How fast this machine is: measured, for estimates of what a computation will take.
+
+An estimate may be off by some factor: a machine that does other work meanwhile is slower, and large matrices are
+decomposed at another rate than the small one that is timed.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import torch
+
+from skipscope.linear.operator import Operator
+from skipscope.numerics import normal
+
+TRIAL = 512  # size of the eigenproblem that is timed
+VECTORS = 16  # of the block whose product is timed
+
+
+@cache
+def operations_per_second(device: torch.device) -> float:
+    """Of dense linear algebra in float64; measured once."""
+    matrix = normal((TRIAL, TRIAL), torch.Generator("cpu").manual_seed(0), device=device)
+    matrix = matrix + matrix.T
+    torch.linalg.eigvalsh(matrix)  # the first call loads libraries
+    start = time.perf_counter()
+    float(torch.linalg.eigvalsh(matrix)[0])  # waits for the device
+    return (4 / 3 + 1) * TRIAL**3 / (time.perf_counter() - start)
+
+
+def product_seconds(A: Operator) -> float:
+    """Of one vector for all samples, in a block of several."""
+    vectors = torch.zeros(A.shape[0], A.shape[2], min(VECTORS, A.shape[2]), dtype=A.dtype, device=A.device)
+    start = time.perf_counter()
+    float(A.matmat(vectors).sum())
+    return (time.perf_counter() - start) / max(1, vectors.shape[2])
