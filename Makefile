@@ -4,7 +4,8 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: setup browser demo test test-slow test-oldest coverage lint format docs requirements architectures clean
+.PHONY: setup browser demo test test-slow test-oldest coverage lint format docs tutorials gallery wheel requirements \
+	architectures clean
 
 setup:
 	@sh scripts/setup.sh
@@ -48,6 +49,17 @@ format: setup
 
 docs: setup
 	$(BIN)/mkdocs build --strict --site-dir build/site
+
+# Runs the notebooks of the documentation again, and makes the pictures of its gallery; minutes each.
+tutorials: setup browser
+	$(BIN)/python scripts/tutorials.py
+
+gallery: setup browser
+	$(BIN)/python scripts/gallery.py
+
+# The wheel, and whether it works in an environment that has only what it asks for.
+wheel: setup
+	@sh scripts/wheel.sh
 
 # `make requirements UPGRADE=--upgrade` moves every pin to the newest version.
 requirements: setup

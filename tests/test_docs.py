@@ -3,6 +3,7 @@ targets, files and Python names that they mention exist; the site builds strictl
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 import subprocess
@@ -18,14 +19,17 @@ from typing import Any
 import pytest
 import typer
 
+import skipscope as ss
 from skipscope import plot, registration
 from skipscope.cli import app
 from skipscope.papers.kit import catalogue
 from skipscope.papers.kit.catalogue import find, studies
+from skipscope.report import figures as report_figures
 from tests.commands import run_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+BY_SCRIPTS = {ROOT / "docs" / "gallery.md", *(ROOT / "docs" / "tutorials").glob("*.md")}  # tests/test_tutorials.py
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```\w* title=\"([^\"]+)\"\n(.*?)^```", re.MULTILINE | re.DOTALL)  # a block that is a file
 SHELL = re.compile(r"\||&&|;|\d?[<>]")
@@ -63,7 +67,9 @@ def test_readme_runs_in_a_fresh_interpreter(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page, "python")], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES[1:] if page not in BY_SCRIPTS and blocks(page, "python")], ids=name_of
+)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # what a page writes stays out of the checkout
     exec(compile(program_of(page), str(page), "exec"), {"__name__": "page"})
@@ -190,6 +196,38 @@ def known(path: list[str]) -> bool:
     return False
 
 
+# -- the reference
+
+ENTRY = re.compile(
+    r"^::: (\S+)\n    options:\n      heading: (ss|skipscope\.\w+)\.([\w.]+)\n(.*?)(?=^:::|\Z)", re.M | re.S
+)
+REFERENCE = [
+    (page, *found) for page in sorted((ROOT / "docs" / "api").glob("*.md")) for found in ENTRY.findall(page.read_text())
+]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = [name for _, _, package, name, _ in REFERENCE if package == "ss"]
+    figures = [f"plot.{name}" for name in report_figures.__all__]
+    assert sorted(listed) == sorted([*(name for name in ss.__all__ if name != "plot"), *figures])
+
+
+@pytest.mark.parametrize(("page", "path", "package", "name", "text"), REFERENCE, ids=lambda part: str(part)[-40:])
+def test_an_entry_of_the_reference_is_what_it_says_and_has_an_example(
+    page: Path, path: str, package: str, name: str, text: str
+) -> None:
+    """`test_code_blocks_run` runs the examples."""
+    module, _, last = path.rpartition(".")
+    found: Any = ss if package == "ss" else import_module(package)
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert getattr(import_module(module), last) is found
+    if name.startswith("plot."):  # the gallery has their examples
+        return
+    examples = "".join(block for language, block in BLOCK.findall(text) if language == "python")
+    assert re.search(rf"\b{name}\b", examples), f"{page.name}: no example of {name}"
+
+
 # -- tables
 
 
@@ -222,8 +260,8 @@ def numbers(claims: str) -> list[int]:
 
 
 def test_site_builds_and_loads_nothing_from_the_network(tmp_path: Path) -> None:
-    if find_spec("mkdocs") is None or find_spec("material") is None:
-        pytest.skip("mkdocs-material is not installed: skipscope[docs]")
+    if any(find_spec(name) is None for name in ("material", "mkdocstrings", "latex2mathml")):
+        pytest.skip("what builds the pages is not installed: skipscope[docs]")
     build = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
         cwd=ROOT,
@@ -233,4 +271,10 @@ def test_site_builds_and_loads_nothing_from_the_network(tmp_path: Path) -> None:
     assert build.returncode == 0, build.stderr
     pages = list(tmp_path.glob("**/*.html"))
     assert pages
-    assert [page.name for page in pages if LOADED.search(page.read_text(encoding="utf-8"))] == []
+    texts = {str(page.relative_to(tmp_path)): page.read_text(encoding="utf-8") for page in pages}
+    assert [name for name, text in texts.items() if LOADED.search(text)] == []
+    assert [name for name, text in texts.items() if "arithmatex" in text] == []  # formulas are MathML
+    assert "<math" in (tmp_path / "measures" / "profile.html").read_text(encoding="utf-8")
+    reference = (tmp_path / "api" / "measurements.html").read_text(encoding="utf-8")
+    assert "chance level, 0 for none" in reference  # a docstring
+    assert "root mean square of the state at the unit's entry" in html.unescape(reference)  # a table of variables
