@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a star where all public names of a folder are also those of
     from skipscope.errors import InputError as InputError
     from skipscope.errors import SkipscopeError as SkipscopeError
     from skipscope.errors import TraceError as TraceError
+    from skipscope.findings import Finding as Finding
     from skipscope.inspection import *
     from skipscope.linear import Dense as Dense
     from skipscope.linear import Hessian as Hessian
@@ -36,8 +37,9 @@ __all__ = defer(
     __name__,
     {
         "": "plot",
-        "check": "Finding Forecast check",
+        "check": "Forecast check",
         "errors": "InputError SkipscopeError TraceError",
+        "findings": "Finding",
         "inspection": "Result inspect load",
         "linear": "Dense Hessian Jacobian Operator Verification verify",
         "measure": (

@@ -377,7 +377,7 @@ def test_units_inside_others_are_part_of_them() -> None:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     residual_one = ("check", "skipscope:resnet8-digits-connected-n2", "--data", "digits")
-    assert run_command(monkeypatch, *residual_one, "--out", tmp_path) == 0
+    assert run_command(monkeypatch, *residual_one, "--out", tmp_path, "--full") == 0
     assert "\nUnits: 3. " in capsys.readouterr().out
     assert len(json.loads((tmp_path / "check.json").read_text())["units"]["data_vars"]["gain"]["data"]) == 3
     assert run_command(monkeypatch, *residual_one, "--no-units") == 0

@@ -233,11 +233,16 @@ def test_the_command_prints_one_document(
     captured = capsys.readouterr()
     document = json.loads(captured.out, parse_constant=pytest.fail)
     assert document["run"] == result.record
+    assert [finding["sentence"] for finding in document["findings"]] == [each.sentence for each in result.findings]
     assert set(document["measured"]) == set(NETWORKS)
     assert "report.html" in captured.err
     assert run_command(monkeypatch, "demo") == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) < 20
+    assert " ".join(result.findings[0].sentence.split()) in " ".join(short.split())
+    assert run_command(monkeypatch, "demo", "--full") == 0
     out = capsys.readouterr().out
-    assert len(out.splitlines()) < 50
+    assert len(out.splitlines()) < 65
     for expected in (*result.record["notes"], "Training", "Spectra of plain", "stage 3"):
         assert expected in out
 

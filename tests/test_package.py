@@ -21,7 +21,7 @@ HEAVY = ("h5netcdf", "jinja2", "plotly", "rich", "scipy", "sklearn", "timm", "to
 # all. The papers are guests: they may use everything, and no room imports them.
 CORE = (
     *("trace", "linear", "spectrum", "measure", "models", "data", "runs", "training"),
-    *("report", "plot", "inspection", "check", "demo", "cli", "__main__"),
+    *("findings", "report", "plot", "inspection", "check", "demo", "cli", "__main__"),
 )
 ROOMS = (*CORE, "papers")
 

@@ -9,11 +9,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
-from skipscope.check.forecast import Finding, Forecast
+from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
 from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
+from skipscope.findings import Finding
 from skipscope.renamed import renamed_parameters
 from skipscope.report.table import number
 from skipscope.trace.inputs import Inputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import textwrap
 from collections.abc import Mapping
@@ -11,28 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.check.remedies import Trial
 from skipscope.check.rules import DEVIATIONS, RULES, Rule
+from skipscope.findings import Finding
 from skipscope.report import Table
 
 if TYPE_CHECKING:
     import xarray
 
 WIDTH = 110
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A broken rule, or numbers that are not finite or no gradients (then without a number).
-
-    remedies: those that were tried on a copy and mend it, with what they make of the number; where nothing can be
-    tried, what to look at. near: whether other samples might put the signal on the other side of the threshold.
-    """
-
-    name: str
-    sentence: str
-    remedies: tuple[str, ...]
-    value: float | None = None
-    threshold: float | None = None
-    near: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ class Forecast:
             "trains": self.trains,
             "verdict": self.verdict,
             "near": self.near,
-            "findings": [vars(finding) for finding in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "unanswered": dict(self.unanswered),
             "diagnoses": list(self.diagnoses),
             "trials": [vars(trial) for trial in self.trials],
@@ -104,12 +90,45 @@ class Forecast:
         }
 
     def __str__(self) -> str:
-        sentences = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
-        lines = [textwrap.fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in sentences]
+        """All of it."""
         tables = [str(self._table()), *([str(self._tried())] if self.trials else [])]
         units = [] if self.units is None else [textwrap.fill(_spectra(self.units), WIDTH)]
-        notes = [textwrap.fill(note, WIDTH) for note in self.notes]
-        return "\n\n".join(["\n".join([f"{self.verdict}.", *lines]), *tables, *units, "\n".join(notes)])
+        return "\n\n".join([self._first(), *tables, *units, self._noted()])
+
+    @property
+    def short(self) -> str:
+        """The verdict, what was found with its remedies, and the notes, without tables."""
+        signals = [] if self.findings else [textwrap.fill(self._signals(), WIDTH)]
+        return "\n\n".join(filter(None, [self._first(), *signals, self._noted()]))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, what was found with its remedies, and the notes."""
+        sentences = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
+        found = "".join(f"<li>{html.escape(each)}</li>" for each in sentences or [self._signals()])
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"<p><b>{self.verdict}.</b></p><ul>{found}</ul>{notes}"
+
+    def _first(self) -> str:
+        sentences = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
+        lines = [textwrap.fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in sentences]
+        return "\n".join([f"{self.verdict}.", *lines])
+
+    def _noted(self) -> str:
+        return "\n".join(textwrap.fill(note, WIDTH) for note in self.notes)
+
+    def _signals(self) -> str:
+        """The numbers behind a good verdict."""
+        shown = {signal: rules[0].shown(self.signals[signal]) for signal, rules in _by_signal().items()}
+        words = {
+            "growth": "the last state is {} times as large as the first",
+            "rank": "samples differ in {} times as many directions there",
+            "gradient_growth": "gradients come back {} times as large",
+            "gradient_rank": "in {} times as many directions",
+            "loss": "the loss starts at {} times that of a guess",
+        }
+        parts = [words[signal].format(value) for signal, value in shown.items() if value != "-"]
+        text = "; ".join(parts)
+        return f"{text[:1].upper()}{text[1:]}." if text else ""
 
     def _found(self, finding: Finding) -> str:
         if finding.remedies:

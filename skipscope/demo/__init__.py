@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import SkipscopeError, first_line
-from skipscope.progress import Announce, Progress, announced
+from skipscope.progress import Announce, Progress, announced, called, with_progress
 
 if TYPE_CHECKING:
     import xarray
 
     from skipscope.data import Dataset
+    from skipscope.findings import Finding
     from skipscope.models.resnet import ResNet
     from skipscope.training import History, Settings
 
@@ -36,10 +37,18 @@ class Result:
     record: dict[str, Any]  # of run.json
     datasets: Mapping[str, xarray.Dataset]
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What the numbers mean: at most six findings, the gravest first."""
+        from skipscope.findings import findings_of
+
+        return findings_of(self.datasets)
+
     def to_dict(self) -> dict[str, Any]:
         """All but the singular values themselves, which are in data/spectra-*.nc."""
         return {
             "folder": str(self.folder),
+            "findings": [finding.to_dict() for finding in self.findings],
             "run": self.record,
             "measured": {
                 name: data.drop_dims("index", errors="ignore").to_dict() for name, data in self.datasets.items()
@@ -48,10 +57,17 @@ class Result:
 
     def __str__(self) -> str:
         """What was found, in short."""
+        from skipscope.findings import in_lines
+
+        return "\n\n".join([*self.record["notes"][:1], in_lines(self.findings)])
+
+    @property
+    def full(self) -> str:
+        """With all notes, and tables of some units."""
         from skipscope.inspection import Result as Inspection
 
         shown = Inspection({name: _short(self.datasets[name]) for name in ON_A_TERMINAL}, {})
-        return "\n\n".join([*self.record["notes"], str(shown)])
+        return "\n\n".join([str(self), *self.record["notes"][1:], shown.numbers])
 
 
 class ReportError(Exception):
@@ -62,6 +78,7 @@ class ReportError(Exception):
         self.result, self.failure = result, failure
 
 
+@with_progress
 def demo(
     out: Path | str = "skipscope-demo",
     *,
@@ -71,7 +88,7 @@ def demo(
     epochs: int = 15,
     images: int = 128,
     samples: int = 3,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     announce: Announce | None = None,
 ) -> Result:
     """Train, measure, and write a run folder with a report.
@@ -89,7 +106,7 @@ def demo(
     from skipscope.training import Settings
     from skipscope.training.surroundings import one_thread
 
-    counted, finish = announced("demo", progress, PARTS)
+    counted, finish = announced("demo", called(progress), PARTS)
     announce = announce or counted
     data = digits()
     settings = Settings(epochs=epochs, seed=seed)

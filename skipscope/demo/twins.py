@@ -73,14 +73,15 @@ class Chain:
         return found
 
     def labels(self, *, stages: bool = False) -> dict[str, Any]:
-        """Of the same in a dataset: kind of skip, number of the stage from 1."""
+        """Of the same in a dataset: kinds of skip and branch, number of the stage from 1."""
         places = [STAGES.index(name.partition(".")[0]) + 1 for name in self._entries]
-        skips = ["none" for _ in places]
+        skips, branches = ["none" for _ in places], ["convolution" for _ in places]
         if not stages:
-            return {"skip": ("unit", skips), "stage": ("unit", places)}
+            return {"skip": ("unit", skips), "branch": ("unit", branches), "stage": ("unit", places)}
         return {
             "kind": ("unit", ["unit" for _ in places] + ["stage" for _ in STAGES]),
             "skip": ("unit", [*skips, *("" for _ in STAGES)]),
+            "branch": ("unit", [*branches, *("" for _ in STAGES)]),
             "stage": ("unit", [*places, *range(1, len(STAGES) + 1)]),
         }
 

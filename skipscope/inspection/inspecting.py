@@ -14,7 +14,7 @@ roughly.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,9 @@ from skipscope.linear import Operator
 from skipscope.measure.layers import float_tensors, operations, state_shapes
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
-from skipscope.numerics import normal
-from skipscope.progress import Announce, Progress, announced
-from skipscope.spectrum import plan
-from skipscope.spectrum.plan import DENSE_SIDE
+from skipscope.progress import Announce, Progress, announced, called, with_progress
+from skipscope.spectrum.plan import DENSE_SIDE, counted
+from skipscope.spectrum.rates import operations_per_second, product_seconds
 from skipscope.trace import Point, Span, Stage, Trunk, Unit, trace
 
 if TYPE_CHECKING:
@@ -47,18 +46,19 @@ LeftOut = Iterator[tuple[str, str]]  # what, and why
 # The share of the budget that may be used up when each of them is done.
 CONDITIONS, SPECTRA, LEADING, ALIGNMENT = 0.15, 0.6, 0.75, 0.9
 SMALL_CHANGE = 0.01  # of the norm of the input, where a perturbation has no size of its own
-TRIAL = 512  # size of the eigenproblem that is timed at the start
-VECTORS = 16  # of the block whose product is timed
 DRAWN = 32  # samples, at most, whose paths are projected on planes
 NOTICED = 0.2  # seconds: shorter pieces of work show nothing about speed
+UNKEPT = 30.0  # seconds of work that a kill may cost
 LARGEST = 10  # singular values of a unit that is too large for all of them
 LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its transpose
 DRAWS = 8  # random vectors for the chance level of alignment
 ALIGNED = 4.0  # cost of an SVD with vectors over that of a spectrum
 PARTS = 5  # that are announced: cheap measurements, all singular values, leading ones, alignment, the law
+NAMES_SHOWN = 3  # of units, in what was left out
 LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
 
 
+@with_progress
 def inspect(
     model: nn.Module,
     x: Any,
@@ -67,16 +67,16 @@ def inspect(
     units: Sequence[str] | None = None,
     calibrate: bool = False,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Result:
     """Measure a model at a batch, in about `budget` (seconds, or text such as "5m").
 
     units: names of modules that are residual units, where the model cannot be exported. calibrate: give batch norms
     that have never seen data the statistics of the batch, on a copy of the model. progress: called with how much is
-    done and how much there is.
+    done and how much there is; True draws a bar.
     """
     seconds = seconds_in(budget)
-    announce, finish = announced("inspect", progress, PARTS)
+    announce, finish = announced("inspect", called(progress), PARTS)
     trunk = trace(model, x, units=units, calibrate=calibrate)
     made: dict[str, xarray.Dataset] = {}
     left_out = dict(steps(trunk, x, seconds, seed=seed, announce=announce, keep=made.__setitem__))
@@ -85,8 +85,21 @@ def inspect(
     return Result(made, parameters, left_out, seed=seed, device=str(device_of(trunk, x)))
 
 
-def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce, keep: Keep) -> LeftOut:
-    """Make all datasets and give them to `keep`; yields what was left out, and why."""
+def steps(
+    trunk: Trunk,
+    x: Any,
+    seconds: float,
+    *,
+    seed: int,
+    announce: Announce,
+    keep: Keep,
+    there: Mapping[str, xarray.Dataset] | None = None,
+) -> LeftOut:
+    """Make all datasets and give them to `keep`; yields what was left out, and why.
+
+    there: what a run that was stopped has made; it is not measured again, and of spectra only what is not in it.
+    """
+    there = there or {}
     require_units(trunk)
     point = trunk.at(x)
     refused = without_derivative(trunk, point)
@@ -94,7 +107,7 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce
         yield f"everything linear of {unit_name}", why
     linear = [unit for unit in trunk.units if unit.name not in refused]
     names = [unit.name for unit in linear]
-    work = Work(trunk, linear, point, Budget(seconds, device_of(trunk, point)), keep, announce)
+    work = Work(trunk, linear, point, Budget(seconds, device_of(trunk, point)), keep, announce, there)
     cheap: dict[str, Callable[[], xarray.Dataset]] = {
         "profile": lambda: measure.profile(trunk, point, units=names, seed=seed),
         "verification": lambda: measure.verification(trunk, point, units=names),
@@ -104,13 +117,15 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce
         cheap["stability"] = lambda: _stability(trunk, x, names, seed)
     for done, (name, make) in enumerate(cheap.items()):
         announce("profile, tests, condition numbers", done, len(cheap) + 1)
+        if name in there:
+            continue
         if work.budget.left > 0:
             keep(name, make())
         else:
             yield name, f"the budget of {seconds:.0f} s was used up"
     announce("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
     work.point = point = trunk.at(x)  # of some trunks only the last point can be used, and perturbations made others
-    yield from _conditioning(trunk, x, work.budget, keep)
+    yield from _conditioning(trunk, x, work.budget, keep, there.get("conditioning"))
     announce("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
 
     units = sorted(linear, key=lambda unit: min(prod(unit.entry_shape), prod(unit.exit_shape)))
@@ -124,7 +139,16 @@ def steps(trunk: Trunk, x: Any, seconds: float, *, seed: int, announce: Announce
     large = [unit for unit in units if unit not in full]
     yield from work.through("leading", "leading singular values", large, lambda s: work.leading(s, seed), LEADING)
     yield from work.alignment(seed)
-    yield from work.through("law", "the law", full, work.law, 1.0)
+    speaking, silent = work.where_the_law_speaks(full)
+    if silent:
+        yield f"the law of {_named(silent)}", "it proves no zero and no one there: a test would show nothing"
+    yield from work.through("law", "the law", speaking, work.law, 1.0)
+
+
+def _named(units: Sequence[Unit]) -> str:
+    names = [unit.name for unit in units]
+    more = f" and {len(names) - NAMES_SHOWN} more units" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more}"
 
 
 def without_derivative(trunk: Trunk, point: Point) -> dict[str, str]:
@@ -171,7 +195,7 @@ class Budget:
     def __init__(self, seconds: float, device: torch.device) -> None:
         self.seconds = seconds
         self._start = time.monotonic()
-        self._rate = _operations_per_second(device)
+        self._rate = operations_per_second(device)
 
     @property
     def left(self) -> float:
@@ -183,40 +207,31 @@ class Budget:
 
     def for_products(self, J: Operator, count: int) -> float:
         """Estimated seconds of `count` products with a vector, for all samples at once."""
-        return _product_seconds(J) * count
+        return product_seconds(J) * count
 
     def for_spectrum(self, J: Operator) -> float:
         """Estimated seconds of all singular values of every sample."""
-        cost = plan(J)
-        return self.for_operations(cost.operations) + _product_seconds(J) * cost.products / J.shape[0]
-
-
-def _operations_per_second(device: torch.device) -> float:
-    matrix = normal((TRIAL, TRIAL), torch.Generator("cpu").manual_seed(0), device=device)
-    matrix = matrix + matrix.T
-    torch.linalg.eigvalsh(matrix)  # the first call loads libraries
-    start = time.perf_counter()
-    float(torch.linalg.eigvalsh(matrix)[0])  # waits for the device
-    return (4 / 3 + 1) * TRIAL**3 / (time.perf_counter() - start)
-
-
-def _product_seconds(J: Operator) -> float:
-    """Of one vector for all samples, in a block of several."""
-    vectors = torch.zeros(J.shape[0], J.shape[2], min(VECTORS, J.shape[2]), dtype=J.dtype, device=J.device)
-    start = time.perf_counter()
-    float(J.matmat(vectors).sum())
-    return (time.perf_counter() - start) / vectors.shape[2]
+        cost = counted(J)
+        return self.for_operations(cost.operations) + product_seconds(J) * cost.products / J.shape[0]
 
 
 class Work:
     """One span after another, each if its estimate fits what is left; whatever ends it, what was made is kept."""
 
     def __init__(
-        self, trunk: Trunk, linear: Sequence[Unit], point: Point, budget: Budget, keep: Keep, announce: Announce
+        self,
+        trunk: Trunk,
+        linear: Sequence[Unit],
+        point: Point,
+        budget: Budget,
+        keep: Keep,
+        announce: Announce,
+        there: Mapping[str, xarray.Dataset] | None = None,
     ) -> None:
-        """linear: the units that have a derivative."""
+        """linear: the units that have a derivative. there: what was made before."""
         self.trunk, self.linear, self.point = trunk, linear, point
         self.budget, self.keep, self.announce = budget, keep, announce
+        self.there = there or {}
         self.done: dict[str, list[str]] = {}
 
     def through(
@@ -228,12 +243,15 @@ class Work:
         share: float,
     ) -> LeftOut:
         """plan_of: of a span an estimate in seconds and how to do it, or why it cannot be done."""
-        found: list[xarray.Dataset] = []
-        self.done[name] = []
+        found: list[xarray.Dataset] = [self.there[name]] if name in self.there else []
+        self.done[name] = [str(unit) for before in found for unit in before["unit"].values]
         slowness = 1.0  # how much longer the last piece took than it was estimated to
+        kept = time.monotonic()
         try:
             for number, span in enumerate(spans):
                 self.announce(what, number, len(spans))
+                if span.name in self.done[name]:
+                    continue
                 planned = plan_of(span)
                 if isinstance(planned, str):
                     yield f"{what} of {span.name}", planned
@@ -248,15 +266,21 @@ class Work:
                 took = time.monotonic() - start
                 if took > NOTICED:
                     slowness = took / seconds
+                if time.monotonic() - kept > UNKEPT:
+                    self._kept(name, found)
+                    kept = time.monotonic()
         finally:
             if spans:
                 self.announce(what, len(spans), len(spans))
-            if found:
-                self.keep(name, joined(found, [span.name for span in (*self.trunk.units, *self.trunk.stages)]))
+            if len(found) > (name in self.there):
+                self._kept(name, found)
+
+    def _kept(self, name: str, found: Sequence[xarray.Dataset]) -> None:
+        self.keep(name, joined(found, [span.name for span in (*self.trunk.units, *self.trunk.stages)]))
 
     def spectrum(self, span: Span) -> Planned | str:
         J = span.jacobian(self.point)
-        cost = plan(J)
+        cost = counted(J)
         if not cost.fits:
             return f"it needs {cost.bytes / 2**30:.1f} GiB, {cost.free / 2**30:.1f} GiB are free"
         if isinstance(span, Stage):
@@ -271,6 +295,8 @@ class Work:
 
     def alignment(self, seed: int) -> LeftOut:
         """Of all units together: their Jacobians are compared with one another."""
+        if "alignment" in self.there:
+            return
         self.announce("alignment", 0, 1)
         estimate = sum(self._aligned(unit) for unit in self.linear)
         if too_long := self._too_long(estimate, ALIGNMENT):
@@ -293,12 +319,24 @@ class Work:
         vectors = ALIGNED * self.budget.for_spectrum(J) if small else self.budget.for_products(J, LEADING_PRODUCTS)
         return vectors + self.budget.for_products(J, LARGEST * (2 * len(self.linear) + DRAWS))
 
+    def where_the_law_speaks(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Units of which the law proves a zero or a one at some sample, by counts of activations alone, and the others.
+
+        Of a smooth network these are all: to test the law there takes long and shows nothing.
+        """
+        if not units:
+            return [], []
+        counts = measure.law(self.trunk, self.point, units=[unit.name for unit in units], count_only=True)
+        proved = (counts["zeros_at_least"].fillna(0) + counts["ones_at_least"].fillna(0)).sum("sample").values > 0
+        pairs = list(zip(units, proved.tolist(), strict=True))
+        return [unit for unit, speaks in pairs if speaks], [unit for unit, speaks in pairs if not speaks]
+
     def law(self, span: Span) -> Planned:
         estimate = LAW_FACTOR * self.budget.for_spectrum(span.jacobian(self.point))
         return estimate, lambda: measure.law(self.trunk, self.point, units=[span.name], route="gram")
 
 
-def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep) -> LeftOut:
+def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep, there: xarray.Dataset | None = None) -> LeftOut:
     """Condition numbers of weights and of states, from the smallest on, as long as their share of the time lasts."""
     model, inputs = trunk.model, trunk.inputs(x)
     weights = {name: tuple(weight.shape) for name, weight in model.named_parameters() if weight.dim() >= 2}
@@ -312,6 +350,8 @@ def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep) -> LeftOut:
                 yield f"condition number of {name}", f"about {seconds:.0f} s, more than its share of the time"
             else:
                 chosen[kind].append(name)
+    if there is not None:
+        return
     measured = partial(measure.conditioning, model, inputs, batch_axis=inputs.axis)
     found = [
         measured(layers=names, weights=kind == "weights", states=kind == "states")

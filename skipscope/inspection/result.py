@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
+from skipscope.findings import Finding, as_html, findings_of, in_lines
 from skipscope.report import Table, write_report
 from skipscope.report.content import notes_of_trunk
 from skipscope.report.views import sections_of, views
@@ -42,6 +44,11 @@ class Result:
     def notes(self) -> list[str]:
         """What a reader of the numbers must know about the model that they were measured on."""
         return notes_of_trunk(self.parameters)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the numbers mean: at most six findings, the gravest first."""
+        return findings_of(self.datasets)
 
     @property
     def tables(self) -> list[Table]:
@@ -78,8 +85,18 @@ class Result:
         return write_report(folder)
 
     def __str__(self) -> str:
-        """Notes come first: nobody is to read the numbers without them."""
-        return "\n\n".join(["\n".join(f"note: {note}" for note in self.notes), self.numbers]).strip()
+        """Notes come first: nobody is to read the findings without them. The tables are in `numbers`."""
+        notes = "\n".join(f"note: {note}" for note in self.notes)
+        return "\n\n".join(filter(None, [notes, in_lines(self.findings), self._more()]))
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        notes = "".join(f"<p>note: {html.escape(note)}</p>" for note in self.notes)
+        return f"{notes}{as_html(self.findings)}<p>{html.escape(self._more())}</p>"
+
+    def _more(self) -> str:
+        left_out = f"; {len(self.left_out)} measurements were left out, see result.left_out" if self.left_out else ""
+        return f"{len(self.datasets)} datasets: {', '.join(self.datasets)} (tables: print(result.numbers){left_out})"
 
     @property
     def numbers(self) -> str:

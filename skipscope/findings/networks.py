@@ -1,0 +1,135 @@
+"""The datasets of a run, network by network, and the numbers that findings look at.
+
+Of each unit:
+
+gain                root mean square of the singular values of its Jacobian: what a random change of its entry is
+                    multiplied by
+largest             the largest singular value
+branch_over_skip    |branch| / |skip|
+share_zero          the share of singular values that are zero: directions that are lost
+share_near_one      the share in [0.99, 1.01]
+
+Of the whole network:
+
+state_growth        size of the state at the last unit's entry over that at the first one's
+gradient_growth     size of the gradient at the first unit's entry over that at the last one's
+rank_kept           effective rank of the states of all samples at the last unit's entry over that at the first one's
+
+Medians over the samples; shares are means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy
+import xarray
+
+OF_UNITS = ("gain", "largest", "branch_over_skip", "share_zero", "share_near_one")
+OF_NETWORKS = ("state_growth", "gradient_growth", "rank_kept")
+UNKNOWN = "any"  # kind of a branch that a dataset does not name
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """name: empty where a run has one network. datasets: by measure, each with its own name."""
+
+    name: str
+    datasets: dict[str, tuple[str, xarray.Dataset]] = field(default_factory=dict)
+
+    def get(self, measure: str) -> xarray.Dataset | None:
+        return self.datasets[measure][1] if measure in self.datasets else None
+
+    def figure(self, measure: str, end: str = "") -> str:
+        """The name that the report gives to a figure of a measure."""
+        return f"{self.datasets[measure][0]}{f'-{end}' if end else ''}" if measure in self.datasets else ""
+
+    @property
+    def words(self) -> str:
+        """What a sentence about this network begins with."""
+        return f"{self.name}: " if self.name else ""
+
+    def coordinate(self, name: str) -> dict[str, str]:
+        """Of units: their stage, skip or branch, by name."""
+        found: dict[str, str] = {}
+        for _, data in self.datasets.values():
+            if "unit" in data.dims and name in data.coords and data[name].dims == ("unit",):
+                found.update(zip(map(str, data["unit"].values), map(str, data[name].values), strict=True))
+        return found
+
+    @property
+    def kind(self) -> str:
+        """That of most units."""
+        kinds = Counter(self.coordinate("branch").values())
+        return kinds.most_common(1)[0][0] if kinds else UNKNOWN
+
+    def of_units(self, quantity: str) -> dict[str, float]:
+        """By unit, those that have a finite number."""
+        profile, spectra, leading = self.get("profile"), self.get("spectra"), self.get("leading")
+        found: dict[str, float] = {}
+        if quantity == "gain" and profile is not None and "jacobian_square" in profile:
+            found = _by_unit(_median(profile["jacobian_square"]) ** 0.5)
+        elif quantity == "branch_over_skip" and profile is not None and quantity in profile:
+            found = _by_unit(_median(profile[quantity]))
+        elif quantity == "largest":
+            if leading is not None:
+                found |= _by_unit(_median(leading["value"].isel(rank=0)))
+            if spectra is not None:
+                found |= _by_unit(_median(_units_of(spectra)["largest"]))
+        elif quantity in ("share_zero", "share_near_one") and spectra is not None:
+            found = _by_unit(_units_of(spectra)[quantity].mean("sample"))
+        return {unit: value for unit, value in found.items() if math.isfinite(value)}
+
+    def of_stages(self, quantity: str) -> dict[str, float]:
+        """Of whole stages, from the entry of the first unit to the exit of the last."""
+        spectra = self.get("spectra")
+        if spectra is None or "kind" not in spectra.coords:
+            return {}
+        stages = spectra.isel(unit=numpy.flatnonzero(spectra["kind"].values == "stage"))
+        return _by_unit(stages[quantity].mean("sample"))
+
+    def whole(self, quantity: str) -> float:
+        """Not a number where it was not measured."""
+        profile = self.get("profile")
+        if profile is None or profile.sizes["unit"] < 2:
+            return math.nan
+        names = {"state_growth": "state_rms", "gradient_growth": "gradient_rms", "rank_kept": "effective_rank"}
+        values = _median(profile[names[quantity]]).values
+        first, last = (values[-1], values[0]) if quantity == "gradient_growth" else (values[0], values[-1])
+        return float(last / first) if first > 0 else math.nan
+
+
+def networks_of(datasets: Mapping[str, xarray.Dataset]) -> list[MeasuredNetwork]:
+    """In the order of their first datasets. Where one was measured several times, the dataset with the most units.
+
+    Beside networks that were measured in full, which have a profile, there may be others that were changed for one
+    test: they are left out.
+    """
+    found: dict[str, MeasuredNetwork] = {}
+    for name, data in datasets.items():
+        measure = str(data.attrs.get("measure", ""))
+        if not measure:
+            continue
+        network = found.setdefault(own := str(data.attrs.get("network", "")), MeasuredNetwork(own))
+        before = network.get(measure)
+        if before is None or before.sizes.get("unit", 0) < data.sizes.get("unit", 0):
+            network.datasets[measure] = (name, data)
+    networks = list(found.values())
+    return [network for network in networks if "profile" in network.datasets] or networks
+
+
+def _median(values: xarray.DataArray) -> xarray.DataArray:
+    return values.median("sample") if "sample" in values.dims else values
+
+
+def _units_of(spectra: xarray.Dataset) -> xarray.Dataset:
+    if "kind" not in spectra.coords:
+        return spectra
+    return spectra.isel(unit=numpy.flatnonzero(spectra["kind"].values == "unit"))
+
+
+def _by_unit(values: xarray.DataArray) -> dict[str, float]:
+    return dict(zip(map(str, values["unit"].values), values.values.astype(float).tolist(), strict=True))

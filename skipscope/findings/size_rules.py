@@ -1,0 +1,204 @@
+"""Rules on sizes: of states, gradients and branches, unit by unit, against models of the same kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy
+
+from skipscope.findings.finding import Finding
+from skipscope.findings.networks import UNKNOWN, MeasuredNetwork
+from skipscope.findings.sentences import (
+    finding_about,
+    models_of_kind,
+    named,
+    others,
+    out_of,
+    outside_usual,
+    usual_words,
+)
+from skipscope.findings.usual import usual
+from skipscope.wording import counted, number, share
+
+OUTSTANDING = 2.0  # times its neighbours: what a unit is named for
+NEIGHBOURS = 2  # to each side, of the same stage and kind
+IDLE = 0.01  # |branch| / |skip|, below which a unit hardly changes its state
+EXPLODING, VANISHING = 10**4.2, 10**-3.4  # of gradients: the thresholds of `skipscope check`, where training fails
+FEW_SAMPLES = 4  # with fewer, the rank of a batch says nothing
+
+
+def not_finite(network: MeasuredNetwork) -> Iterator[Finding]:
+    profile = network.get("profile")
+    if profile is None:
+        return
+    for key, what in (("state_rms", "states"), ("gradient_rms", "gradients")):
+        values = profile[key].values
+        if key == "gradient_rms" and numpy.isnan(values).all():
+            continue  # not measured: an operation has no derivative
+        bad = [str(unit) for unit in profile["unit"].values if not numpy.isfinite(profile[key].sel(unit=unit)).all()]
+        if bad:
+            sentence = f"{network.words}{what} are not finite, first at {bad[0]} ({counted(len(bad), 'unit')} in all)."
+            yield finding_about(network, "not finite", sentence, "problem", "profile", unit=bad[0])
+
+
+def gradients(network: MeasuredNetwork) -> Iterator[Finding]:
+    growth = network.whole("gradient_growth")
+    if not growth > 0 or not math.isfinite(growth):
+        return
+    kind = network.kind
+    if growth > EXPLODING or growth < VANISHING:
+        word = "explode" if growth > 1 else "vanish"
+        sentence = (
+            f"{network.words}gradients {word}: at the first unit they are {number(growth)} times as large as at the "
+            "last. Networks like that did not train in the experiments behind `skipscope check`."
+        )
+        remedies = ("run `skipscope check`, which tries remedies on a copy",)
+        threshold = EXPLODING if growth > 1 else VANISHING
+        numbers = {"gradient_growth": growth, "threshold": threshold}
+        yield finding_about(network, f"gradients {word}", sentence, "problem", "profile", numbers, remedies=remedies)
+        return
+    range_ = usual("gradient_growth", kind)
+    if range_ is not None and growth not in range_:
+        sentence = (
+            f"{network.words}gradients come back {number(growth)} times as large at the first unit as at the last; "
+            f"{usual_words(range_, kind)}."
+        )
+        yield outside_usual(network, "gradient growth", sentence, "profile", growth, range_)
+
+
+def state_growth(network: MeasuredNetwork) -> Iterator[Finding]:
+    growth, kind = network.whole("state_growth"), network.kind
+    range_ = usual("state_growth", kind)
+    if range_ is not None and math.isfinite(growth) and growth not in range_:
+        sentence = (
+            f"{network.words}the state is {number(growth)} times as large at the last unit as at the first; "
+            f"{usual_words(range_, kind)}."
+        )
+        yield outside_usual(network, "state growth", sentence, "profile", growth, range_)
+
+
+def samples_alike(network: MeasuredNetwork) -> Iterator[Finding]:
+    profile, kept = network.get("profile"), network.whole("rank_kept")
+    range_ = usual("rank_kept", network.kind)
+    samples = 0 if profile is None else profile.sizes.get("sample", 1)
+    if profile is None or range_ is None or samples < FEW_SAMPLES or not kept < range_.low:
+        return
+    last, first = (float(profile["effective_rank"][place]) for place in (-1, 0))
+    sentence = (
+        f"{network.words}samples become alike: the effective rank of their states falls from {number(first)} to "
+        f"{number(last)} (at most {samples}, the number of samples); "
+        f"{usual_words(range_, network.kind, 'last over first')}."
+    )
+    yield outside_usual(network, "samples become alike", sentence, "profile", kept, range_, first=first, last=last)
+
+
+def amplifiers(network: MeasuredNetwork) -> Iterator[Finding]:
+    """A unit that stands out among its neighbours, or is out of the range of its kind."""
+    largest, gains = network.of_units("largest"), network.of_units("gain")
+    for values, quantity, what, measure in (
+        (
+            largest,
+            "largest",
+            "amplifies its strongest direction",
+            "leading" if network.get("spectra") is None else "spectra",
+        ),
+        (gains, "gain", "multiplies a random change", "profile"),
+    ):
+        standing = outstanding(network, values)
+        if standing:
+            unit, (value, around) = max(standing.items(), key=lambda item: item[1][0] / item[1][1])
+            ratio = value / around
+            more = f"; so do {others(len(standing) - 1)}" if len(standing) > 1 else ""
+            sentence = (
+                f"{network.words}{unit} {what} {number(value)} times, {number(ratio)} times as much as its neighbours "
+                f"({number(around)}){more}."
+            )
+            numbers = {quantity: value, "neighbours": around}
+            yield finding_about(
+                network, "a unit stands out", sentence, "unusual", measure, numbers, unit=unit, weight=ratio
+            )
+            return
+    kinds = network.coordinate("branch")
+    outside = {
+        unit: (value, range_)
+        for unit, value in gains.items()
+        if (range_ := usual("gain", kinds.get(unit, UNKNOWN))) is not None and value > range_.high
+    }
+    if outside:
+        unit, (value, range_) = max(outside.items(), key=lambda item: item[1][1].beyond(item[1][0]))
+        kind = kinds.get(unit, UNKNOWN)
+        sentence = (
+            f"{network.words}{out_of(len(outside), len(gains))} multiply random changes more than is usual, most "
+            f"{unit}: {number(value)} times; {usual_words(range_, kind)}."
+        )
+        yield outside_usual(network, "gain", sentence, "profile", value, range_, unit=unit)
+
+
+def branches(network: MeasuredNetwork) -> Iterator[Finding]:
+    ratios, kinds = network.of_units("branch_over_skip"), network.coordinate("branch")
+    idle = [unit for unit, ratio in ratios.items() if ratio < IDLE]
+    if idle:
+        sentence = (
+            f"{network.words}{out_of(len(idle), len(ratios))} hardly change their state: their branch is below "
+            f"{share(IDLE)} of the skip ({named(idle)})."
+        )
+        smallest = min(ratios[unit] for unit in idle)
+        numbers = {"smallest": smallest, "units": float(len(idle))}
+        weight = len(idle) / len(ratios)
+        yield finding_about(network, "idle units", sentence, "notable", "profile", numbers, unit=idle[0], weight=weight)
+    large = {
+        unit: (ratio, range_)
+        for unit, ratio in ratios.items()
+        if (range_ := usual("branch_over_skip", kinds.get(unit, UNKNOWN))) is not None and ratio > range_.high
+    }
+    if large:
+        unit, (ratio, range_) = max(large.items(), key=lambda item: item[1][1].beyond(item[1][0]))
+        sentence = (
+            f"{network.words}in {out_of(len(large), len(ratios))} the branch drowns the skip, most in {unit}: "
+            f"{number(ratio)} times as large; {usual_words(range_, kinds.get(unit, UNKNOWN))}."
+        )
+        yield outside_usual(network, "branch over skip", sentence, "profile", ratio, range_, unit=unit)
+
+
+def within_usual(network: MeasuredNetwork) -> Iterator[Finding]:
+    """What was compared with other models and is like them, in one sentence."""
+    kinds, parts = network.coordinate("branch"), []
+    numbers: dict[str, float] = {}
+    for quantity, words in (("gain", "units multiply random changes by"), ("branch_over_skip", "branches are")):
+        values = network.of_units(quantity)
+        known = {unit: usual(quantity, kinds.get(unit, UNKNOWN)) for unit in values}
+        if values and all(range_ is not None and values[unit] in range_ for unit, range_ in known.items()):
+            ends = f"{number(min(values.values()))} to {number(max(values.values()))}"
+            parts.append(f"{words} {ends}{' of their skips' if quantity == 'branch_over_skip' else ''}")
+            numbers |= {f"{quantity}_lowest": min(values.values()), f"{quantity}_highest": max(values.values())}
+    for quantity, words in (
+        ("gradient_growth", "gradients come back {} times as large"),
+        ("state_growth", "the last state is {} times as large as the first"),
+    ):
+        value, range_ = network.whole(quantity), usual(quantity, network.kind)
+        if range_ is not None and math.isfinite(value) and value in range_:
+            parts.append(words.format(number(value)))
+            numbers[quantity] = value
+    if parts:
+        sentence = f"{network.words}as usual for {models_of_kind(network.kind)}: {'; '.join(parts)}."
+        yield finding_about(network, "usual sizes", sentence, "normal", "profile", numbers)
+
+
+def outstanding(network: MeasuredNetwork, values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Units with an identity skip that amplify, by far more than the median of those around them, and that median."""
+    stages, kinds, skips = (network.coordinate(name) for name in ("stage", "branch", "skip"))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for unit in values:
+        if skips.get(unit, "identity") in ("identity", "scaled", "none"):
+            alike.setdefault((stages.get(unit, ""), kinds.get(unit, "")), []).append(unit)
+    found = {}
+    for units in alike.values():
+        for place, unit in enumerate(units):
+            near = [*units[max(place - NEIGHBOURS, 0) : place], *units[place + 1 : place + 1 + NEIGHBOURS]]
+            if len(near) < NEIGHBOURS:
+                continue
+            around = float(numpy.median([values[other] for other in near]))
+            if around > 0 and values[unit] > 1 and values[unit] >= OUTSTANDING * around:
+                found[unit] = (values[unit], around)
+    return found

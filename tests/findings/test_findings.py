@@ -1,0 +1,246 @@
+"""Findings from datasets with known answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import xarray
+
+import skipscope as ss
+from skipscope.findings import SEVERITIES, Finding, as_html, findings_of, in_lines, summary_of
+from skipscope.findings.ranking import ranked
+from skipscope.findings.usual import Range, ranges, usual
+
+UNITS = [f"body.{number}" for number in range(8)]
+
+
+@pytest.fixture(autouse=True)
+def _known_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges with round numbers, in place of those that were measured."""
+    known = {
+        "gain": Range(0.5, 1.0, 2.0, 40),
+        "branch_over_skip": Range(0.001, 0.3, 3.0, 40),
+        "gradient_growth": Range(0.1, 1.0, 10.0, 40),
+        "state_growth": Range(0.1, 1.0, 10.0, 40),
+        "rank_kept": Range(0.5, 1.0, 2.0, 40),
+    }
+    monkeypatch.setattr(
+        "skipscope.findings.size_rules.usual", lambda quantity, kind: known.get(quantity) if kind != "other" else None
+    )
+
+
+def profile(samples: int = 8, network: str = "", **changed: Sequence[float]) -> xarray.Dataset:
+    """Of a network that is usual in everything, but for what is changed; values by unit."""
+    usual_values: dict[str, Any] = {
+        "state_rms": [1.0] * 8,
+        "gradient_rms": [1.0] * 8,
+        "branch_over_skip": [0.3] * 8,
+        "jacobian_square": [1.21] * 8,
+    }
+    values = {key: numpy.repeat(numpy.array([own]).T, samples, 1) for key, own in {**usual_values, **changed}.items()}
+    rank = changed.get("effective_rank", [6.0] * 8)
+    values.pop("effective_rank", None)
+    return xarray.Dataset(
+        {**{key: (("unit", "sample"), own) for key, own in values.items()}, "effective_rank": ("unit", list(rank))},
+        {
+            "unit": UNITS,
+            "stage": ("unit", [1] * 8),
+            "skip": ("unit", ["identity"] * 8),
+            "branch": ("unit", ["linear"] * 8),
+        },
+        {"measure": "profile", **({"network": network} if network else {})},
+    )
+
+
+def only(findings: Sequence[Finding], severity: str) -> list[Finding]:
+    return [finding for finding in findings if finding.severity == severity]
+
+
+def test_nothing_unusual_is_said_so_with_the_numbers() -> None:
+    (finding,) = findings_of({"profile": profile()})
+    assert (finding.severity, finding.measure) == ("normal", "profile")
+    assert finding.sentence.startswith("As usual for units of linear layers: units multiply random changes by 1.1 to")
+    assert finding.numbers["gradient_growth"] == 1
+
+
+def test_a_unit_that_amplifies_is_named_with_its_neighbours() -> None:
+    squares = [4.0] * 8
+    squares[5] = 36.0
+    finding = findings_of({"profile": profile(jacobian_square=squares)})[0]
+    assert (finding.severity, finding.unit) == ("unusual", "body.5")
+    assert "body.5 multiplies a random change 6 times, 3 times as much as its neighbours (2)" in finding.sentence
+    assert finding.numbers == {"gain": 6.0, "neighbours": 2.0}
+
+
+def test_the_largest_singular_value_is_what_counts_where_it_is_known() -> None:
+    largest = numpy.full((8, 2), 2.0)
+    largest[3] = 9.0
+    leading = xarray.Dataset(
+        {"value": (("unit", "sample", "rank"), largest[:, :, None])},
+        {"unit": UNITS, "skip": ("unit", ["identity"] * 8), "stage": ("unit", [1] * 8)},
+        {"measure": "leading"},
+    )
+    finding = findings_of({"profile": profile(), "leading": leading})[0]
+    assert "body.3 amplifies its strongest direction 9 times, 4.5 times as much" in finding.sentence
+    assert finding.measure == "leading"
+
+
+def test_gradients_that_vanish_are_a_problem_and_come_first() -> None:
+    squares = [1.21] * 8
+    squares[5] = 36.0
+    found = findings_of({"profile": profile(gradient_rms=numpy.geomspace(1e-6, 1, 8), jacobian_square=squares)})
+    assert [finding.severity for finding in found[:2]] == ["problem", "unusual"]
+    assert found[0].name == "gradients vanish"
+    assert found[0].remedies
+    assert found[0].numbers["gradient_growth"] == pytest.approx(1e-6)
+
+
+def test_numbers_out_of_the_usual_range_say_what_is_usual() -> None:
+    found = only(findings_of({"profile": profile(state_rms=numpy.geomspace(1, 30, 8))}), "unusual")
+    assert [finding.name for finding in found] == ["state growth"]
+    assert (
+        "30 times as large at the last unit as at the first; usual for units of linear layers: 0.1 to 10 (40 models)"
+        in (found[0].sentence)
+    )
+
+
+def test_samples_that_become_alike_are_found_with_enough_samples_alone() -> None:
+    falling = numpy.linspace(6, 1.5, 8)
+    found = only(findings_of({"profile": profile(effective_rank=falling)}), "unusual")
+    assert "from 6 to 1.5 (at most 8, the number of samples)" in found[0].sentence
+    assert not only(findings_of({"profile": profile(2, effective_rank=falling)}), "unusual")
+
+
+def test_units_that_do_nothing_and_branches_that_drown_the_skip() -> None:
+    ratios = [0.3, 0.3, 0.3, 0.001, 0.002, 0.3, 0.3, 12.0]
+    found = {finding.name: finding for finding in findings_of({"profile": profile(branch_over_skip=ratios)})}
+    assert "2 of 8 units hardly change their state" in found["idle units"].sentence
+    assert found["branch over skip"].unit == "body.7"
+
+
+def test_numbers_that_are_not_finite_come_before_all_others() -> None:
+    states = [1.0, 1.0, numpy.nan, *[numpy.nan] * 5]
+    finding = findings_of({"profile": profile(state_rms=states)})[0]
+    assert (finding.name, finding.unit) == ("not finite", "body.2")
+    assert "(6 units in all)" in finding.sentence
+
+
+def test_a_kind_of_which_no_models_are_known_is_not_judged() -> None:
+    other = profile(state_rms=numpy.geomspace(1, 1e9, 8)).assign_coords(branch=("unit", ["other"] * 8))
+    assert not only(findings_of({"profile": other}), "unusual")
+
+
+def spectra(network: str, lost: float) -> xarray.Dataset:
+    shares = numpy.array([[0.1], [lost]])
+    return xarray.Dataset(
+        {
+            **dict.fromkeys(("share_zero", "share_near_one"), (("unit", "sample"), shares)),
+            "largest": (("unit", "sample"), numpy.ones((2, 1))),
+        },
+        {"unit": ["body.0", "stage 1"], "kind": ("unit", ["unit", "stage"]), "stage": ("unit", [1, 1])},
+        {"measure": "spectra", "network": network},
+    )
+
+
+def history(network: str, accuracy: float) -> xarray.Dataset:
+    return xarray.Dataset(
+        {"test_accuracy": ("epoch", [0.1, accuracy])}, attrs={"measure": "history", "network": network}
+    )
+
+
+def test_two_networks_are_compared_and_that_comes_first() -> None:
+    datasets = {
+        "history-residual": history("residual", 0.981),
+        "history-plain": history("plain", 0.863),
+        "spectra-residual": spectra("residual", 0.34),
+        "spectra-plain": spectra("plain", 0.56),
+    }
+    first, second, *_ = findings_of(datasets)
+    assert first.sentence == "The residual network reaches 98.1 % on test images, the plain network 86.3 %."
+    assert "the plain network loses 56 % of all directions" in second.sentence
+    assert "the residual one 34 %" in second.sentence
+    overview = summary_of(datasets, about="two networks", figures=["history-residual", "spectra-residual-together"])
+    assert overview.headline == first.sentence
+    assert overview.figure == "history-residual"
+    assert overview.tiles[0].value == "98.1 % | 86.3 %"
+    assert overview.tiles[1].about == "residual | plain"
+
+
+def test_a_study_is_summed_up_by_its_verdicts() -> None:
+    claims = [
+        {"id": "A1", "claim": "Paths are straight.", "verdict": "reproduced", "reason": ""},
+        {"id": "A2", "claim": "Steps are equal.", "verdict": "not reproduced", "reason": "found 0.5"},
+        {"id": "A3", "claim": "Vectors are shared.", "verdict": "open", "reason": "not run"},
+    ]
+    overview = summary_of({}, claims=claims, figures=["first"])
+    assert overview.headline == "1 of 2 decided claims reproduced."
+    assert overview.findings[0].sentence == "A2 is not reproduced. Steps are equal. Found: found 0.5."
+    assert [tile.value for tile in overview.tiles] == ["1", "1", "1"]
+    assert overview.figure == "first"
+
+
+def test_an_empty_run_has_a_headline() -> None:
+    overview = summary_of({})
+    assert overview.headline.startswith("Nothing was measured")
+    assert overview.findings == ()
+
+
+def test_findings_are_ranked_by_severity_then_weight_and_one_name_comes_once() -> None:
+    made = [
+        Finding("a", "a1", severity="notable", weight=1),
+        Finding("a", "a2", severity="notable", weight=2),
+        Finding("b", "b", severity="normal"),
+        Finding("c", "c", severity="problem"),
+        Finding("d", "d", severity="unusual"),
+    ]
+    assert [finding.sentence for finding in ranked(made)] == ["c", "d", "a2", "b"]
+    assert [finding.sentence for finding in ranked(made[:2])] == ["a2", "a1"]
+    assert len(ranked([Finding(str(k), str(k)) for k in range(20)])) == 6
+
+
+def test_text_has_one_line_per_finding_with_its_severity() -> None:
+    text = in_lines([Finding("a", "First.", severity="problem"), Finding("b", "Second.", severity="normal")])
+    assert text == "problem  First.\nnormal   Second."
+
+
+def test_names_are_text_in_html() -> None:
+    shown = as_html([Finding("a", "<b>body.0</b> amplifies.", severity="unusual")])
+    assert shown == "<ul><li><b>unusual</b> &lt;b&gt;body.0&lt;/b&gt; amplifies.</li></ul>"
+    result = ss.Result({"profile": profile()}, {"trunk": {"notes": ["<i>calibrated</i>"]}})
+    assert "&lt;i&gt;calibrated" in result._repr_html_()
+    assert "<b>normal</b>" in result._repr_html_()
+
+
+def test_findings_are_json() -> None:
+    (finding,) = findings_of({"profile": profile()})
+    assert json.loads(json.dumps(finding.to_dict()))["severity"] == "normal"
+
+
+def test_the_stored_ranges_are_ordered_and_of_enough_models() -> None:
+    stored = ranges()
+    assert {"gain", "branch_over_skip", "gradient_growth", "state_growth", "rank_kept"} <= set(stored)
+    for kinds in stored.values():
+        assert "any" in kinds
+        for found in kinds.values():
+            assert found.low <= found.middle <= found.high
+            assert found.models >= 5
+    assert usual("gain", "convolution") is not None
+    assert usual("gain", "no such kind") is None
+
+
+def test_a_network_of_ours_has_findings_from_its_own_measurements() -> None:
+    torch.manual_seed(0)
+    model, x = ss.build("resnet8-digits").eval(), torch.randn(6, 1, 8, 8)
+    with torch.no_grad():
+        for weight in model.stage2[1].parameters() if len(model.stage2) > 1 else model.stage2[0].parameters():
+            weight.mul_(3)
+    result = ss.inspect(model, x, budget="20s", calibrate=True)
+    assert 1 <= len(result.findings) <= 6
+    severities = [SEVERITIES.index(finding.severity) for finding in result.findings]
+    assert severities == sorted(severities)
+    assert result.findings[0].sentence.split()[0] in str(result)
