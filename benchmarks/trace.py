@@ -4,9 +4,10 @@
     python benchmarks/trace.py --smoke            small sizes, to see that it runs
 
 Residual networks for small images with so many blocks, and GPT-2 with so many layers, of small width: an export costs
-as much whatever the width. Seconds of the processor, which a busy machine changes less than seconds; of each, the
-least of the rounds. The structure step is what finds the units in an exported graph. `exponent` is the slope of a line
-through the logarithms of the seconds and of the depths: 1 where twice the depth takes twice as long.
+as much whatever the width. And library models that write through views of tensors. Seconds of the processor, which a
+busy machine changes less than seconds; of each, the least of the rounds. The structure step is what finds the units in
+an exported graph. `exponent` is the slope of a line through the logarithms of the seconds and of the depths: 1 where
+twice the depth takes twice as long.
 """
 
 from __future__ import annotations
@@ -50,6 +51,16 @@ def gpt(layers: int) -> tuple[nn.Module, Tensor]:
     return GPT2Model(config).eval(), torch.randint(0, 100, (2, 16))
 
 
+def writes_through_views(name: str) -> tuple[nn.Module, Tensor]:
+    """Library models that write into slices of tensors: masks of windows, biases, sums in place."""
+    import timm
+    import torchvision
+
+    if name == "ghostnet_100":
+        return timm.create_model(name).eval(), torch.randn(2, 3, 64, 64)
+    return torchvision.models.get_model(name, weights=None).eval(), torch.randn(2, 3, 64, 64)
+
+
 def export_alone(model: nn.Module, x: Tensor) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -69,7 +80,7 @@ def least_seconds(work: Callable[[], object], rounds: int) -> tuple[float, float
     return min(used), min(passed)
 
 
-def row(name: str, make: Callable[[int], tuple[nn.Module, Tensor]], depth: int, rounds: int) -> dict[str, Any]:
+def row(name: str, make: Callable[[Any], tuple[nn.Module, Tensor]], depth: Any, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model, x = make(depth)
     export, export_clock = least_seconds(lambda: export_alone(model, x), rounds)
@@ -116,6 +127,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, nargs="+", default=[50, 200, 500], help="of residual networks")
     parser.add_argument("--layers", type=int, nargs="+", default=[12, 96], help="of GPT-2")
+    parser.add_argument(
+        "--views",
+        nargs="*",
+        default=["swin_t", "swin_v2_t", "ghostnet_100"],
+        help="models that write through views, by their names in torchvision or timm",
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--smoke", action="store_true", help="small sizes, one round")
     options = parser.parse_args()
@@ -136,6 +153,8 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "rounds": rounds,
     }
+    for name in options.views if not options.smoke else options.views[:1]:
+        rows.append(row(name, writes_through_views, name, rounds))
     grown = [growth([row for row in rows if row["model"] == name]) for name in ("resnet", "gpt2")]
     print(json.dumps({"about": about, "growth": grown, "rows": rows}, indent=2))
 

@@ -32,6 +32,7 @@ class Flow:
         self.program = program
         self.order = [node for node in program.graph.nodes if node.op != "output"]
         self.position = {node: i for i, node in enumerate(self.order)}
+        self.arguments = {node: node.all_input_nodes for node in self.order}  # each list is made anew when asked for
         self._value_dependence()
         self._paths(self._sources())
 
@@ -65,7 +66,7 @@ class Flow:
         for node in self.order:
             reads = self.bit(node)
             if node.op == "call_function" and operations.name(node) not in operations.SHAPE_ONLY:
-                for argument in node.all_input_nodes:
+                for argument in self.arguments[node]:
                     if not self.program.is_free(argument):
                         reads |= self.reads[argument]
             self.reads[node] = reads
@@ -97,7 +98,7 @@ class Flow:
             elif node.op == "call_function" and _is_float(node):
                 if operations.name(node) in operations.SHAPE_ONLY:
                     continue
-                before = [argument for argument in node.all_input_nodes if argument in self.ancestors]
+                before = [argument for argument in self.arguments[node] if argument in self.ancestors]
                 if not before:
                     continue
             else:

@@ -15,7 +15,8 @@ from torch import Tensor, fx
 
 from skipscope.trace import operations
 from skipscope.trace.graph_edits import new_node, replace_node, same_tensor
-from skipscope.trace.program import Program, expression
+from skipscope.trace.operations import expression
+from skipscope.trace.program import Program
 
 aten = torch.ops.aten
 RESHAPES = ("reshape", "view", "_unsafe_view", "flatten")
@@ -30,7 +31,6 @@ def unfold_batch(program: Program) -> None:
             unfolding.rewrite(node)
     if unfolding.rewritten:
         program.graph.eliminate_dead_code()
-        program.graph.lint()
         program.refresh()
 
 

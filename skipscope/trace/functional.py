@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from skipscope.trace.program import NUMBERS
+from skipscope.trace.written_views import without_writing_through_views
 
 aten = torch.ops.aten
 Rewritten = tuple[Any, tuple[Any, ...], Mapping[str, Any]]  # the target, the arguments and the keywords of a node
@@ -24,7 +25,9 @@ Rewritten = tuple[Any, tuple[Any, ...], Mapping[str, Any]]  # the target, the ar
 
 def functional(exported: ExportedProgram) -> ExportedProgram:
     """The same program without mutation; `exported` itself may be changed."""
+    write_as_values(exported.graph)
     if not is_rewritable(exported):
+        exported.graph_module.recompile()
         return exported.run_decompositions({})
     for node in [node for node in exported.graph.nodes if node.op == "call_function"]:
         rewritten = _rewritten(node)
@@ -36,6 +39,11 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
         if node.target in _OF_BATCH_NORMS:
             _take_first_result(exported.graph, node)
     return exported
+
+
+def write_as_values(graph: fx.Graph) -> None:
+    """Take out writing through views, where that is safe."""
+    without_writing_through_views(graph, _writes, _is_new, _without_writing)
 
 
 def is_rewritable(exported: ExportedProgram) -> bool:
@@ -191,6 +199,10 @@ def _reversed_axes(node: fx.Node) -> Rewritten:
     return aten.permute.default, (node.args[0], list(reversed(range(node.meta["val"].dim())))), {}
 
 
+def _swapped_axes(node: fx.Node) -> Rewritten:
+    return aten.transpose.int, node.args, {}
+
+
 def _chunk(node: fx.Node) -> Rewritten | None:
     """All pieces but the last have the size of the first."""
     axis: Any = node.args[2] if len(node.args) > 2 else 0
@@ -225,6 +237,7 @@ _REWRITES: Mapping[Any, Callable[[fx.Node], Rewritten | None]] = {
     aten.numpy_T.default: _reversed_axes,
     aten.reshape.default: _as_it_is,
     aten.reshape_as.default: _reshape,
+    aten.swapaxes.default: _swapped_axes,
     aten.to.device: _cast,
     aten.to.dtype: _cast,
     aten.to.dtype_layout: _cast,

@@ -128,8 +128,14 @@ class GraphUnit(GraphSpan, Unit):
 
     @cached_property
     def side_outputs(self) -> list[str]:
+        return list(dict.fromkeys(map(self._named, side_outputs(self.trunk.structure.flow, self.part.region))))
+
+    def _named(self, node: fx.Node) -> str:
+        """Where a value inside comes from; the name of the unit's own module would say nothing: then the operation."""
         structure = self.trunk.structure
-        return list(dict.fromkeys(map(structure.origin, side_outputs(structure.flow, self.part.region))))
+        path = structure.calls.path(node)
+        around = path and (self.name == path or self.name.startswith(f"{path}."))
+        return f"{operations.display(node)} in {path}" if around else structure.origin(node)
 
     def mix(self, x: Any) -> Tensor:
         multipliers = self.part.region.multipliers
@@ -225,7 +231,9 @@ class GraphTrunk(Trunk):
         return [self.program]
 
     def piece(self, name: str, entry: fx.Node, exit: fx.Node, zero: Any = None) -> Piece:
-        return Piece(self.program, self.structure.flow, name, entry, exit, own=self.structure.own, zero=zero)
+        structure = self.structure
+        needed = structure.needed.get((entry, exit)) if zero is None else None
+        return Piece(self.program, structure.flow, name, entry, exit, own=structure.own, zero=zero, needed=needed)
 
     def reaches(self, entry: fx.Node, exit: fx.Node) -> bool:
         flow = self.structure.flow

@@ -70,7 +70,7 @@ def _child(program: Program, flow: Flow, calls: Calls, region: Region, owner: St
 def parameters_read(program: Program, flow: Flow, node: fx.Node) -> dict[str, Tensor]:
     """The parameters that enter the paths at this node, directly or through a computation on weights alone."""
     found: dict[str, Tensor] = {}
-    for argument in node.all_input_nodes:
+    for argument in flow.arguments[node]:
         if flow.on_path(argument):
             continue
         for source in flow.unmask(flow.reads[argument] & flow.parameters):

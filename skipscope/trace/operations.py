@@ -14,6 +14,7 @@ An operation that is not listed and not tagged by torch counts as `mix`: it does
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,29 +69,45 @@ PRODUCT = frozenset("mul div mm bmm matmul mv dot einsum baddbmm addmm scaled_do
 
 def name(node: fx.Node) -> str:
     """`aten.add.Tensor` -> `add`; a Python function by its own name."""
-    target: Any = node.target
+    return _name_of(node.target)
+
+
+@cache
+def _name_of(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return target._schema.name.split("::")[-1]
     return getattr(target, "__name__", str(target))
 
 
 def kind(node: fx.Node) -> str:
-    operation = name(node)
-    if node.target is operator.getitem or operation in LAYOUT:
+    return _kind_of(node.target)
+
+
+@cache
+def _kind_of(target: Any) -> str:
+    operation = _name_of(target)
+    if target is operator.getitem or operation in LAYOUT:
         return "layout"
-    if getattr(node.target, "_overloadname", "") == "other":  # the larger of two tensors: max(z, 0)
+    if getattr(target, "_overloadname", "") == "other":  # the larger of two tensors: max(z, 0)
         return "pointwise"
     for group, names in (("norm", NORM), ("pool", POOL), ("pad", PAD), ("reduce", REDUCE), ("pointwise", POINTWISE)):
         if operation in names:
             return group
-    tags = getattr(node.target, "tags", ())
+    tags = getattr(target, "tags", ())
     return "pointwise" if torch.Tag.pointwise in tags else "mix"
 
 
 def same_shape(a: fx.Node, b: fx.Node) -> bool:
-    """Do two nodes hold tensors of one shape? Compared as text: comparing sizes adds guards."""
-    shapes = [[str(size) for size in n.meta["val"].shape] for n in (a, b) if isinstance(n.meta.get("val"), Tensor)]
-    return len(shapes) == 2 and shapes[0] == shapes[1]
+    """Do two nodes hold tensors of one shape? Their sizes are compared as expressions: comparing sizes adds guards."""
+    one, other = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.dim() != other.dim():
+        return False
+    return one is other or all(expression(x) == expression(y) for x, y in zip(one.shape, other.shape, strict=True))
+
+
+def expression(size: Any) -> Any:
+    """A size or number of an exported graph, in the batch symbol."""
+    return size.node.expr if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) else size
 
 
 DISPLAY = {

@@ -139,7 +139,7 @@ def _into_slice(graph: fx.Graph, node: fx.Node) -> None:
     """x[:, 1:] += f, which writes slice(x) + f over the slice."""
     state, written, *place = node.args
     for again in list(node.users):  # python writes what it has just written once more
-        if operations.name(again) == operations.name(node) and list(again.args) == [node, *node.args[1:]]:
+        if operations.name(again) == operations.name(node) and _writes_the_same(again, node):
             replace_node(graph, again, node)
     if not isinstance(written, fx.Node) or operations.name(written) != "add" or written.kwargs:
         return
@@ -150,6 +150,14 @@ def _into_slice(graph: fx.Graph, node: fx.Node) -> None:
             if same_tensor(rest, written) and isinstance(state, fx.Node):
                 _add_to_zeros(graph, node, state, (rest, *place))
             return
+
+
+def _writes_the_same(again: fx.Node, node: fx.Node) -> bool:
+    """Into what a node has written into, at the same place, also a copy of it?"""
+    value: Any = again.args[1]
+    if operations.name(value) == "copy" and same_tensor(value, value.args[1]):
+        value = value.args[1]
+    return [again.args[0], value, *again.args[2:]] == [node, *node.args[1:]]
 
 
 def _add_to_zeros(graph: fx.Graph, node: fx.Node, state: fx.Node, arguments: tuple[Any, ...]) -> None:
@@ -199,42 +207,7 @@ SUMS_OF_STACKS: dict[str, Rewrite] = {
 }
 
 
-def _joined_slices(graph: fx.Graph, node: fx.Node) -> None:
-    """cat([y[:, :c] + x, y[:, c:]]), as where a state has fewer channels than the branch: y + (x, 0)."""
-    parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else 0
-    if not isinstance(parts, list | tuple) or len(parts) != 2:
-        return
-    changed = [i for i, part in enumerate(parts) if operations.name(part) == "add" and not part.kwargs]
-    if len(changed) != 1:
-        return
-    total: Any = parts[changed[0]]
-    rest: Any = parts[1 - changed[0]]
-    for cut, added in (total.args[:2], total.args[1::-1]):
-        source = _source_of_cuts(cut, rest, axis) if changed[0] == 0 else _source_of_cuts(rest, cut, axis)
-        if source is not None and same_tensor(source, node) and same_tensor(added, total):
-            with graph.inserting_before(node):
-                beside = zeros_like(graph, node, rest)
-                both = [added, beside] if changed[0] == 0 else [beside, added]
-                padded = new_node(graph, node, aten.cat.default, both, axis)
-                replace_node(graph, node, new_node(graph, node, aten.add.Tensor, source, padded))
-            return
-
-
-def _source_of_cuts(first: Any, second: Any, axis: Any) -> fx.Node | None:
-    """The tensor that two nodes are the beginning and the rest of along an axis."""
-    for cut in (first, second):
-        if not isinstance(cut, fx.Node) or operations.name(cut) != "slice" or len(cut.args) != 4:
-            return None
-    source: Any
-    (source, along, start, middle), (other, over, again, end) = first.args, second.args
-    dimensions = source.meta["val"].dim()
-    same_axis = {along % dimensions, over % dimensions} == {axis % dimensions}
-    whole = start == 0 and middle == again and isinstance(end, int) and end >= 2**62
-    return source if source is other and same_axis and whole else None
-
-
 SUMS_INTO_PLACES: dict[str, Rewrite] = {
-    "cat": _joined_slices,
     "index_add": _into_places,
     "scatter_add": _into_places,
     "slice_scatter": _into_slice,

@@ -34,11 +34,13 @@ class Piece:
         *,
         own: Collection[fx.Node] = (),
         zero: Zeros | None = None,
+        needed: tuple[list[fx.Node], list[fx.Node]] | None = None,
     ) -> None:
+        """needed: the nodes and the context, where they are known."""
         self.program, self.name, self.entry, self.exit = program, name, entry, exit
         self.zero = dict(zero or {})
         self.axis, self.exit_axis = program.batch_axis(entry), program.batch_axis(exit)
-        self.nodes, self.context = self._needed(flow, own)
+        self.nodes, self.context = self._needed(flow, own) if needed is None else needed
         self._drop = last_uses(self.nodes, {exit, *self.context})
 
     def _needed(self, flow: Flow, own: Collection[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
@@ -60,7 +62,7 @@ class Piece:
             elif node.op != "placeholder":
                 computed.add(node)
                 hidden = self.zero.get(node, frozenset())
-                waiting += [argument for argument in node.all_input_nodes if argument not in hidden]
+                waiting += [argument for argument in flow.arguments[node] if argument not in hidden]
         return sorted(computed, key=flow.position.__getitem__), sorted(context, key=flow.position.__getitem__)
 
     def __call__(self, state: Tensor, point: GraphPoint | None = None) -> Tensor:

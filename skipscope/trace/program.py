@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
 from skipscope.trace import operations
+from skipscope.trace.operations import expression
 
 Values = dict[fx.Node, Any]
 NUMBERS = int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
@@ -284,7 +285,3 @@ def in_type(value: Any, dtype: torch.dtype | None) -> Any:
 
 def _is_floating(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
-
-
-def expression(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) else size

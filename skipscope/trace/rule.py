@@ -21,7 +21,9 @@ from typing import Any
 from torch import Tensor, fx
 
 from skipscope.trace import operations
+from skipscope.trace.collecting import adds_averages, adds_parts, is_state
 from skipscope.trace.flow import Calls, Flow
+from skipscope.trace.graph_edits import OURS
 from skipscope.trace.leaks import goes_around, harmless
 from skipscope.trace.region import LeftOut, Region
 from skipscope.trace.terms import Term
@@ -126,10 +128,12 @@ class Rule:
             return self._refuse("entangled", end, "its paths start from different parts of a split tensor (a coupling)")
         paths = [Term(flow, entry, term) for term in terms]
         nodes = flow.between(entry, end)
+        skip = min(paths, key=lambda path: path.cost)
+        # Of the skip its own way counts, not that of its gate; of x + x g(x) the branch is x g(x), with all of g.
+        branch = [Term(flow, entry, path.term, whole=True) for path in paths if path is not skip]
+        paths = [skip, *branch]
         if not any(path.works for path in paths) or self._in_leaf_without_weights(end, nodes, paths):
             return self._refuse("pointwise", end, "no path combines positions or channels (activation, norm, rotary)")
-        skip = min(paths, key=lambda path: path.cost)
-        branch = [path for path in paths if path is not skip]
         branch_nodes = 0
         for path in branch:
             branch_nodes |= path.all_nodes
@@ -242,38 +246,38 @@ class Rule:
     def _weights(self, nodes: int) -> int:
         read = 0
         for node in self.flow.unmask(nodes):
-            for argument in node.all_input_nodes:
+            for argument in self.flow.arguments[node]:
                 if not self.flow.on_path(argument):
                     read |= self.flow.reads[argument]
         return read & self.flow.parameters
 
     def _drop_collecting_sums(self) -> None:
-        """Three states or more that are added, each at most scaled, or each read by a map of its own (the heads of
-        early exits): they are collected, and nothing new is added to any of them."""
+        """Three states or more that are added, each at most scaled, averaged, or read by a map of its own: they are
+        collected, and nothing new is added to any of them."""
         states = {node for region in self.regions.values() for node in (region.entry, region.end)}
         for node, region in list(self.regions.items()):
             others, mapped = states - {node}, region.skip_kind == "projection"
             many = len(set(region.terms)) > 2
-            if many and all(self._is_state(term, others, mapped) for term in region.terms):
+            collects = many and all(is_state(self.flow, term, others, mapped) for term in region.terms)
+            if collects or (many and adds_parts(self.flow, region)):
                 self._refuse_collecting(node)
         for node in [node for node in self.refused if self._root(node) is node]:
             terms, _ = self._flattened(node, set())
-            if all(self._is_state(term, states - {node}) for term in terms):
+            if all(is_state(self.flow, term, states - {node}) for term in terms):
                 self._refuse_collecting(node)
+        self._drop_collected_averages()
 
-    def _is_state(self, node: fx.Node, states: Collection[fx.Node], mapped: bool = False) -> bool:
-        """Is a value one of these states, or one of them after norms, activations and scales? mapped: after a linear
-        map as well."""
-        kinds: tuple[str, ...] = ("layout", "pointwise", "norm")
-        kinds += ("mix", "pool", "reduce") if mapped else ()
-        while node not in states:
-            before = self.flow.predecessors[node]
-            if operations.kind(node) not in kinds or len(before) != 1:
-                return False
-            if operations.kind(node) == "mix":
-                kinds = ("layout", "pointwise", "norm", "pool", "reduce")
-            node = before[0]
-        return True
+    def _drop_collected_averages(self) -> None:
+        collected: set[fx.Node] = set()
+        for root in self.flow.predecessors:
+            if self._root(root) is not root:
+                continue
+            terms, partial = self._flattened(root, set())
+            parts = {root, *partial}
+            if adds_averages(self.flow, terms, self.regions.keys() - parts, collected):
+                collected.add(root)
+                for node in parts & (self.regions.keys() | self.refused.keys()):
+                    self._refuse_collecting(node)
 
     def _drop_split_linear_layers(self) -> None:
         """A linear branch next to a projection, inside another unit, is one linear layer in two parts (adapters).
@@ -316,7 +320,7 @@ class Rule:
 
     def _examine_concatenation(self, node: fx.Node) -> None:
         terms = self.flow.predecessors[node]
-        if len(terms) < 2:
+        if len(terms) < 2 or OURS in node.meta:
             return
         dominator = self.flow.dominator[node]
         if dominator is not None and not any(Term(self.flow, dominator, term).works for term in terms):

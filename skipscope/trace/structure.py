@@ -39,6 +39,7 @@ class Structure:
         self.calls = Calls(program)
         rule = Rule(self.flow, self.calls)
         self.left_out: list[LeftOut] = []
+        self.needed: dict[tuple[fx.Node, fx.Node], tuple[list[fx.Node], list[fx.Node]]] = {}  # by entry and exit
         regions = self._measurable(sorted(rule.regions.values(), key=lambda r: self.flow.position[r.end]))
         held = _held(self.flow, regions)
         owned = self._owned(regions, held)
@@ -89,14 +90,14 @@ class Structure:
     def _read_only_by(self, region: Region, members: set[fx.Node], home: set[str]) -> set[fx.Node]:
         """The nodes that only this region reads, in calls of modules in `home`."""
         owned: set[fx.Node] = set()
-        waiting = [argument for node in members for argument in node.all_input_nodes]
+        waiting = [argument for node in members for argument in self.flow.arguments[node]]
         while waiting:
             node = waiting.pop()
             if node in members or node in owned or node not in self.flow.from_inputs or node is region.entry:
                 continue
             if home & set(self.calls.of(node)) and all(user in members or user in owned for user in node.users):
                 owned.add(node)
-                waiting += node.all_input_nodes
+                waiting += self.flow.arguments[node]
         return owned
 
     def _parameters(self, nodes: Iterable[fx.Node]) -> dict[str, int]:
@@ -206,7 +207,7 @@ class Structure:
         place: dict[fx.Node, int] = {}  # even: before a unit, odd: in one
         every: list[list[fx.Node]] = [[] for _ in range(2 * len(members) + 1)]
         for node in self.program.nodes:
-            needs = max((place[argument] for argument in node.all_input_nodes if argument in place), default=0)
+            needs = max((place[argument] for argument in self.flow.arguments[node] if argument in place), default=0)
             own = home.get(node, 0)
             place[node] = own if own >= needs else needs + needs % 2
             every[place[node]].append(node)
@@ -216,6 +217,7 @@ class Structure:
         """The nodes that a unit computes from its entry, also those that are no paths (masks made from a state)."""
         entry = self.flow.bit(part.region.entry)
         piece = Piece(self.program, self.flow, part.name, part.region.entry, part.exit, own=self.own)
+        self.needed[part.region.entry, part.exit] = piece.nodes, piece.context
         return [node for node in piece.nodes if self.flow.reads[node] & entry or node in self.own]
 
 

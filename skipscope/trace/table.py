@@ -62,7 +62,9 @@ def headline(trunk: Trunk) -> str:
         why = "no sum in it adds a skip to a branch" if sums else "it has no sum of two paths from one state"
         return f"{name}: 0 residual units; {why}"
     stages = len(trunk.stages)
-    error = "" if trunk.replay_error is None else f"; replaying them gives its output to {trunk.replay_error:.1e}"
+    error = "; replay not checked"
+    if trunk.replay_error is not None:
+        error = f"; replaying them gives its output to {trunk.replay_error:.1e}"
     return f"{name}: {_plural(len(trunk.units), 'residual unit')} in {_plural(stages, 'stage')}{error}"
 
 

@@ -3,16 +3,18 @@
 A run of pointwise, norm or layout operations, each feeding only the next (or several that make one, written by hand:
 z * (z > 0)), and none of them executed by a module around another unit (a pre-norm is part of the next branch). Inside
 the innermost module that executed the sum the run is the tail where it leads to the next entry (the last ReLU of a
-ResNet block, the norm of a post-norm transformer) or where the module holds no other unit; where it leads elsewhere (a
-final norm in a flat loop) the tails of the other units decide.
+ResNet block, the norm of a post-norm transformer) or where the module holds no other unit; where it leads elsewhere (to
+a norm after the last layer, a final norm in a flat loop) the tails of the units at the same place in other blocks
+decide, and if there are none those of the other units in the module.
 Where a module ends with its sum, the run that separates sum and next entry in most of the units is taken
 (`Sequential(Residual, ReLU)`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor, fx
 
@@ -37,7 +39,11 @@ def find_tails(flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[Run]
     in_call: dict[Call, list[int]] = {}
     for i, region in enumerate(regions):
         in_call.setdefault(calls.of(region.end), []).append(i)
+    as_others = _as_in_other_blocks(calls, regions, in_call, inside, leads)
     for i, region in enumerate(regions):
+        if i in as_others:
+            tails.append(as_others[i])
+            continue
         others = [k for k in in_call[calls.of(region.end)] if k != i]
         sisters = [k for k in others if not region.holds(regions[k]) and not regions[k].holds(region)]
         known = {_signature(_without_layout_end(inside[k])) for k in sisters if leads[k]}
@@ -50,6 +56,29 @@ def find_tails(flow: Flow, calls: Calls, regions: Sequence[Region]) -> list[Run]
     if usual := _usual(votes):
         tails = [tail or _starting_with(run, usual) for run, tail in zip(runs, tails, strict=True)]
     return [_closed(region, tail) for region, tail in zip(regions, tails, strict=True)]
+
+
+def _as_in_other_blocks(
+    calls: Calls,
+    regions: Sequence[Region],
+    in_call: Mapping[Call, Sequence[int]],
+    inside: Sequence[Run],
+    leads: Sequence[bool],
+) -> dict[int, Run]:
+    """For units that do not lead to another's entry the tail of those at the same place of other blocks that do."""
+    places: dict[int, tuple[str, int]] = {}  # which sum of which module; blocks of a list differ in their number alone
+    for units in in_call.values():
+        for number, i in enumerate(units):
+            places[i] = re.sub(r"\d+", "#", calls.path(regions[i].end)), number
+    known: dict[tuple[str, int], set[Signature]] = {}
+    for i in (i for i, certain in enumerate(leads) if certain):
+        known.setdefault(places[i], set()).add(_signature(_without_layout_end(inside[i])))
+    found: dict[int, Run] = {}
+    for i in (i for i, certain in enumerate(leads) if not certain):
+        signatures = known.get(places[i], set())
+        if len(signatures) == 1 and (run := _starting_with(inside[i], *signatures)):
+            found[i] = run
+    return found
 
 
 def _closed(region: Region, tail: Run) -> Run:

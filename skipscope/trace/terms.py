@@ -19,16 +19,16 @@ MATRIX_PRODUCTS = frozenset("mm bmm matmul einsum mv".split())
 
 
 class Term:
-    """The paths from an entry to one term of a sum."""
+    """The paths from an entry to one term of a sum. whole: a gate in it counts like all the rest, as in a branch."""
 
-    def __init__(self, flow: Flow, entry: fx.Node, term: fx.Node) -> None:
+    def __init__(self, flow: Flow, entry: fx.Node, term: fx.Node, *, whole: bool = False) -> None:
         self.flow, self.term, self.entry = flow, term, entry
         self._bit = flow.bit(entry)
         self.all_nodes = 0 if term is entry else flow.between(entry, term)
         self.gate: fx.Node | None = None
         self.gated_at: fx.Node | None = None  # the product with the gate
         self.nodes = self.all_nodes
-        if self.product is not None and (carrier := self._carrier(term)) is not None:
+        if not whole and self.product is not None and (carrier := self._carrier(term)) is not None:
             self.gated_at, self.gate, self.nodes = carrier
             del self.product, self.members  # of all ways of the entry; from here on its carrier alone counts
 
@@ -77,7 +77,7 @@ class Term:
     def _has_parameter(self, node: fx.Node) -> bool:
         return any(
             argument not in self.flow.predecessors and self.flow.reads[argument] & self.flow.parameters
-            for argument in node.all_input_nodes
+            for argument in self.flow.arguments[node]
         )
 
     @cached_property

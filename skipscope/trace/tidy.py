@@ -16,9 +16,10 @@ from torch import Tensor, fx
 from skipscope.trace import operations
 from skipscope.trace.coupled_streams import join_streams
 from skipscope.trace.folded_batch import unfold_batch
-from skipscope.trace.graph_edits import new_node, replace_node, same_tensor
+from skipscope.trace.graph_edits import new_node, replace_node, same_tensor, same_value
 from skipscope.trace.other_sums import SUMS_INTO_PLACES, SUMS_OF_STACKS, interpolation
 from skipscope.trace.program import Program
+from skipscope.trace.put_together import put_together
 
 aten = torch.ops.aten
 RESHAPES = ("reshape", "view", "_unsafe_view", "flatten")
@@ -49,10 +50,11 @@ def tidy(program: Program) -> None:
         elif operations.name(node) == "add":
             interpolation(graph, node)
     graph.eliminate_dead_code()
-    graph.lint()
     program.refresh()
-    join_streams(program)
+    put_together(program)
     unfold_batch(program)
+    join_streams(program)
+    graph.lint()
 
 
 def _is_assertion(node: fx.Node) -> bool:
@@ -147,10 +149,10 @@ def _addmm(graph: fx.Graph, node: fx.Node) -> None:
     beta, alpha = node.kwargs.get("beta", 1), node.kwargs.get("alpha", 1)
     product = aten.mm.default if operations.name(node) == "addmm" else aten.bmm.default
     with graph.inserting_before(node):
-        term = new_node(graph, node, product, first, second)
+        term = same_value(graph, node, product, first, second)
         if beta != 1:
             start = new_node(graph, node, aten.mul.Tensor, start, beta)
-        replace_node(graph, node, new_node(graph, node, aten.add.Tensor, start, term, alpha=alpha))
+        replace_node(graph, node, same_value(graph, node, aten.add.Tensor, start, term, alpha=alpha))
 
 
 def _lerp(graph: fx.Graph, node: fx.Node) -> None:

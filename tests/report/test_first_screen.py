@@ -88,10 +88,9 @@ def test_names_in_findings_are_text(content: Content) -> None:
     assert "<img" not in above_the_sections(text)
 
 
-def test_an_incomplete_run_says_so_above_everything(content: Content) -> None:
-    record = {**content.record, "status": "interrupted"}
-    text = above_the_sections(page([replace(content, record=record)]))
-    assert "This run is not complete: its status is 'interrupted'." in text.partition("<h1")[0]
+def test_warnings_stand_above_everything(content: Content) -> None:
+    text = above_the_sections(page([replace(content, warnings=("This run is not complete.",))]))
+    assert "This run is not complete." in text.partition("<h1")[0]
 
 
 def test_a_figure_by_its_name_its_beginning_or_its_end() -> None:

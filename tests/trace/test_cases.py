@@ -15,8 +15,9 @@ from skipscope.trace.tracing import relative_error
 from tests.trace.beyond_sums import BEYOND
 from tests.trace.nets import CASES as PLAIN
 from tests.trace.nets import Case
+from tests.trace.parts_and_pairs import PARTS
 
-CASES = PLAIN | BEYOND
+CASES = PLAIN | BEYOND | PARTS
 
 
 @cache

@@ -46,7 +46,7 @@ def test_a_skip_that_does_more_has_no_mix() -> None:
 
 def test_side_outputs_are_listed() -> None:
     names = {
-        "attention maps returned": "blocks.0",
+        "attention maps returned": "softmax in blocks.0",
         "router logits returned": "blocks.0.router",
         "auxiliary head": "relu",
         "value residual": "blocks.0.value",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from skipscope.models.resnet import ResNet
 from skipscope.trace.export import export
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
+from skipscope.trace.watched_settings import watching
 
 repeated_blocks = importlib.import_module("skipscope.trace.repeated_blocks")
 
@@ -348,3 +350,70 @@ def test_what_a_model_raises_is_raised_once() -> None:
     with pytest.raises(ValueError, match="no"):
         repeated_blocks.export_blocks_once(model, attempt)
     assert len(calls) == 1
+
+
+def test_settings_are_watched_in_several_threads() -> None:
+    """One thread ends its watch while another still watches a module of the same class; then the class is as before."""
+    blocks, reads = [Block(number) for number in range(2)], [set[Any](), set[Any]()]
+    began, ended = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with watching(blocks[0], [("", "number")], reads[0]):
+            began.wait(10)
+            assert blocks[0].number == 0
+        ended.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    with watching(blocks[1], [("", "number")], reads[1]):
+        began.set()
+        assert ended.wait(10)
+        assert not reads[1]
+        assert blocks[1].number == 1
+    thread.join(10)
+    assert reads == [{("", "number")}, {("", "number")}]
+    assert "__getattribute__" not in vars(Block)
+
+
+class EveryOther(Block):
+    """With a setting that has one of two values, which is read."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if self.number % 2 else x.flip(-1))
+
+
+def test_weights_of_repetitions_are_not_shown_to_the_exporter() -> None:
+    """Only the first block of each kind has its weights there; afterwards all weights have their places."""
+    model = nn.Sequential(*(EveryOther(number % 2) for number in range(8))).eval()
+    names: list[set[str]] = []
+
+    def shown() -> Any:
+        names.append({name.split(".")[0] for name, _ in model.named_parameters()})
+        return torch.export.export(model, (torch.randn(3, 8),))
+
+    exported = repeated_blocks.export_blocks_once(model, shown)
+    assert names == [{"0", "1"}]
+    assert {str(spec.target) for spec in exported.graph_signature.input_specs} >= {
+        n for n, _ in model.named_parameters()
+    }
+    assert exported.state_dict.keys() == model.state_dict().keys()
+
+
+def test_a_weight_that_is_looked_for_from_outside() -> None:
+    class LooksInside(nn.Module):
+        """The forward of the model reads a weight of a block that is a repetition."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Block() for _ in range(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x @ self.layers[2].first.weight
+
+    torch.manual_seed(0)
+    model, x = LooksInside().eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        exported = repeated_blocks.export_blocks_once(model, lambda: torch.export.export(model, (x,)))
+        torch.testing.assert_close(exported.module()(x), model(x))

@@ -148,7 +148,7 @@ def test_one_value_per_channel_cannot_be_calibrated() -> None:
 
 def test_a_saved_result_and_its_report_say_it(result: Result, tmp_path: Path) -> None:
     page = result.report(tmp_path / "run").read_text()
-    assert '<p class="lead">3 of 3 batch norms have never seen data' in page
+    assert '<p class="failure">3 of 3 batch norms have never seen data' in page
     assert "never seen data" in str(ss.load(tmp_path / "run")).splitlines()[0]
 
 
