@@ -40,8 +40,8 @@ from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Units, attributes, chosen_units, labels, point_of
 from skipscope.renamed import renamed_parameters
-from skipscope.spectrum import Spectrum, singular_values
-from skipscope.spectrum.full import COUNTS_AS_ONE, Route
+from skipscope.spectrum import Spectrum
+from skipscope.spectrum.full import COUNTS_AS_ONE, Route, full_spectrum
 from skipscope.trace import Point, Trunk, Unit
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _with_a_plateau(unit: Unit, point: Point) -> Law | str:
 def _counted(law: Law, unit: Unit, point: Point, close: float, epsilon: float, route: Route) -> dict[str, Tensor]:
     """By name, (B,) in float64."""
     J, branch = unit.jacobian(point), unit.jacobian(point, of="branch")
-    spectrum, inner = (singular_values(operator, route=route) for operator in (J, branch))
+    spectrum, inner = (full_spectrum(operator, route=route) for operator in (J, branch))
     # Where rounding decides whether a value counts, it is counted so that it does not contradict a bound.
     inner_above = (inner.values > epsilon - inner.bound).sum(1)
     counts = {

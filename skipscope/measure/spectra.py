@@ -52,8 +52,8 @@ from skipscope.measure.selection import (
     sample_indices,
 )
 from skipscope.progress import Progress, called, with_progress
-from skipscope.spectrum import Spectrum, singular_values, spectral_density, svd
-from skipscope.spectrum.full import Route
+from skipscope.spectrum import Spectrum, spectral_density, svd
+from skipscope.spectrum.full import Route, full_spectrum
 from skipscope.trace import Point, Span, Trunk, Unit
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def spectra_of(
             progress(done, len(operators))
         operator = operators[name]
         types.add(str(operator.dtype).removeprefix("torch."))
-        rows.append(singular_values(operator, tol=ACCURACY, route=route))
+        rows.append(full_spectrum(operator, tol=ACCURACY, route=route))
     if progress is not None:
         progress(len(operators), len(operators))
     longest = max(spectrum.values.shape[1] for spectrum in rows)

@@ -25,7 +25,6 @@ a value below 1e-7 of s1 from zero, at whatever scale.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -113,13 +112,19 @@ def singular_values(
 
     Where it will take more than ten seconds a warning says so; `plan(A)` tells beforehand.
     """
-    tell = called(progress) or (lambda done, total: None)
+    _tell_cost(A, check_fits(A))
+    return full_spectrum(A, tol=tol, route=route, progress=called(progress))
+
+
+def full_spectrum(
+    A: Operator, *, tol: float = 1e-6, route: Route = "auto", progress: Progress | None = None
+) -> Spectrum:
+    """`singular_values` for measurements of many spectra, which plan their time themselves: without a warning."""
+    tell = progress or (lambda done, total: None)
     route = named_route(route)
     if route not in get_args(Route):
         raise InputError(f"route={route!r}: expected one of {', '.join(get_args(Route))}")
-    cost = check_fits(A)
-    if _is_asked_for_by_a_user():  # measurements of many spectra plan their time themselves
-        _tell_cost(A, cost)
+    check_fits(A)
     known = A.known_spectrum()
     if route == "law" and (known is None or not known.binary.all()):
         raise InputError(
@@ -142,16 +147,6 @@ def singular_values(
         routes=tuple(one.route for one in found),
         shape=A.shape,
     )
-
-
-def _is_asked_for_by_a_user() -> bool:
-    """Whether the code that called `singular_values` is not ours."""
-    package = __name__.partition(".")[0]
-    between = (__name__, f"{package}.renamed", f"{package}.progress")  # this function and what is wrapped around it
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in between:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] != package
 
 
 def _tell_cost(A: Operator, counts: Plan) -> None:

@@ -24,7 +24,8 @@ from skipscope.linear.law import law_or_reason
 from skipscope.measure import stability
 from skipscope.papers.d.population.network import PopulationNetwork
 from skipscope.papers.d.summaries import ONE, of_samples, summary
-from skipscope.spectrum import singular_values, svd
+from skipscope.spectrum import svd
+from skipscope.spectrum.full import full_spectrum
 from skipscope.trace import Point, Span, Stage, Unit
 from skipscope.trace.surgery import noisy_weights, with_weights
 
@@ -155,7 +156,7 @@ def _described(span: Span, point: Point) -> xarray.Dataset:
     """
     law = law_or_reason(span, point) if isinstance(span, Unit) and span.kind == "identity" else None
     cheaper = law is not None and not isinstance(law, str) and bool((2 * law.rank < LAW_GAIN * law.active).all())
-    found = singular_values(span.jacobian(point), route="law" if cheaper else "gram")
+    found = full_spectrum(span.jacobian(point), route="law" if cheaper else "gram")
     values, zeros = found.values.numpy(), found.tolerance.tolist()
     data = of_samples([summary(own, float(zero)) for own, zero in zip(values, zeros, strict=True)])
     columns = {

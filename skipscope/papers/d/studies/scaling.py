@@ -30,7 +30,7 @@ from skipscope.papers.d.measured_networks import MeasuredNetwork, NetworkSetting
 from skipscope.papers.d.studies.law import GENERIC_PAIRS, random_images, random_network
 from skipscope.papers.kit import Bench, Claim, Evidence, Quantity, Study
 from skipscope.runs.sweep import Task
-from skipscope.spectrum import singular_values
+from skipscope.spectrum.full import full_spectrum
 from skipscope.trace import Point, Trunk, trace
 from skipscope.trace.surgery import with_scaled_skip
 
@@ -136,7 +136,7 @@ def _cell(trunk: Trunk, point: Point, name: str, alpha: float) -> dict[str, torc
     if not isinstance(law, Law):
         raise InputError(f"D.scaling: no law for the unit {name}: {law}; name others in the setting units")
     size = min(unit.jacobian(point).shape[1:])
-    spectrum = singular_values(unit.jacobian(point), route="svd" if size <= 1024 else "gram")
+    spectrum = full_spectrum(unit.jacobian(point), route="svd" if size <= 1024 else "gram")
     factor = torch.full((len(law.rank),), abs(alpha), dtype=torch.float64)
     return {
         "value": spectrum.values.cpu(),
