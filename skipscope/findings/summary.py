@@ -69,7 +69,7 @@ def _compared(networks: Sequence[MeasuredNetwork]) -> Iterator[Tile]:
     for title, value, words in (
         ("test accuracy", last_accuracy, accuracy),
         ("directions lost in the last stage", lost_in_last_stage, share),
-        ("strongest unit", lambda network: strongest(network)[1], number),
+        (f"{strongest(networks[0])[2]} of a unit", lambda network: strongest(network)[1], number),
     ):
         found = {network.name: value(network) for network in networks}
         known = {name: each for name, each in found.items() if math.isfinite(each)}
