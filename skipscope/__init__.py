@@ -8,6 +8,7 @@ shell's completion do not have.
 from typing import TYPE_CHECKING
 
 from skipscope.deferred import defer
+from skipscope.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:  # a star where all public names of a folder are also those of the package
     from skipscope import plot as plot
@@ -32,6 +33,8 @@ if TYPE_CHECKING:  # a star where all public names of a folder are also those of
     from skipscope.trace.surgery import with_weights as with_weights
 
 __version__ = "0.2.0.dev0"
+
+sleep_while_waiting()
 
 __all__ = defer(
     __name__,

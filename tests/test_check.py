@@ -348,8 +348,8 @@ def test_a_broken_rule_names_the_layer_where_it_breaks() -> None:
     model = nn.Sequential(*(orthogonal(0.1, seed) for seed in range(8)))
     findings = {finding.name: finding.sentence for finding in check(model, samples()).findings}
     steps = {rule.name: math.floor(-rule.threshold) + 1 for rule in RULES if not rule.above}
-    assert f"from {1 + steps['states vanish']} on" in findings["states vanish"]
-    assert f"back to {7 - steps['gradients vanish']}." in findings["gradients vanish"]
+    assert f"from layer {1 + steps['states vanish']} on" in findings["states vanish"]
+    assert f"back to layer {7 - steps['gradients vanish']}." in findings["gradients vanish"]
 
 
 def test_a_model_that_was_in_training_is_described_as_it_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,7 +64,8 @@ def test_exploding_weights_of_a_plain_network_are_drawn_anew() -> None:
     (rule,) = [rule for rule in RULES if rule.name == exploding.name]
     before, after = rule.shown(forecast.signals["gradient_growth"]), rule.shown(trial.signals["gradient_growth"])
     assert named == f"He's initial weights ({before} becomes {after})"
-    assert named in " ".join(str(forecast).split())
+    assert "mends all of it on a copy, the best first: " in " ".join(str(forecast).split())
+    assert "becomes" not in str(forecast)  # one list for all findings
     assert not any("branches" in trial.remedy for trial in forecast.trials)
     (skips,) = [trial for trial in forecast.trials if trial.remedy == "skips around layers"]
     assert skips.signals["gradient_growth"] > 4.2
@@ -85,6 +87,25 @@ def test_what_is_named_mends_and_breaks_nothing_else(depth: int, deviation: floa
             assert set(trial.broken) <= before
     for trial in forecast.trials:
         assert list(trial.broken) == [rule.name for rule in RULES if rule.broken(trial.signals)]
+
+
+def test_remedies_that_leave_the_most_room_come_first() -> None:
+    forecast = ss.check(plain(12, 50.0), x(), unit_spectra=False)
+    whole = [trial.room for trial in forecast.trials if not trial.broken]
+    assert len(whole) > 1
+    assert whole == sorted(whole, reverse=True)
+    assert all(0 <= room <= 1 for room in whole)
+    assert all(trial.room < 0 for trial in forecast.trials if trial.broken)
+    for rule in RULES:
+        assert rule.room(rule.threshold) == pytest.approx(0)
+        assert rule.room(0.0 if rule.signal in ("growth", "gradient_growth") else 1.0) == 1
+
+
+def test_one_finding_has_its_remedies_with_their_numbers() -> None:
+    (finding,) = ss.check(plain(12, 0.02), x(), unit_spectra=False).findings[:1]
+    forecast = replace(ss.check(plain(12, 0.02), x(), unit_spectra=False), findings=(finding,))
+    assert f"Remedies: {finding.remedies[0]}" in " ".join(str(forecast).split())
+    assert "becomes" in finding.remedies[0]
 
 
 def test_a_trial_is_what_the_user_would_measure() -> None:

@@ -90,6 +90,27 @@ def test_it_is_saved_read_again_and_drawn(result: Result, tmp_path: Path) -> Non
         result.report()
 
 
+class Mixing(nn.Module):
+    """Streams that a matrix of weights mixes."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        self.matrix = nn.Linear(8 * streams, streams * streams)
+        self.streams = streams
+
+    def forward(self, x: Tensor) -> Tensor:  # batch, streams, 8
+        matrix = torch.softmax(self.matrix(x.flatten(1)).unflatten(1, (self.streams, self.streams)), -1)
+        return matrix @ x + self.branch(x.mean(1))[:, None]
+
+
+def test_several_streams_are_measured_and_shown(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    result = ss.inspect(nn.Sequential(Mixing(3), Mixing(3)), torch.randn(2, 3, 8), budget="20s")
+    assert result["streams"].sizes["unit"] == 2
+    assert "Residual streams" in result.report(tmp_path / "run").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_what_does_not_fit_is_left_out_with_the_reason_and_its_largest_values_are_there() -> None:
     torch.manual_seed(0)

@@ -15,6 +15,7 @@ from skipscope.check.rules import RULES, Rule
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
 from skipscope.findings import Finding
+from skipscope.measure.layers import OUTPUT
 from skipscope.renamed import renamed_parameters
 from skipscope.report.table import number
 from skipscope.trace.inputs import Inputs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 USUAL_SIZES = (0.01, 100)  # of inputs, which need no note
 ENOUGH_FOR_BATCH_NORMS = 16  # samples; with fewer, batch norms over few places make gradients degenerate
+RATES = "0.1, 0.01, 0.001 and 0.0001"  # of the networks that the thresholds come from, in benchmarks/check.py
 CONTRIBUTING = 3  # units that a sentence names, of those that stand out:
 SHARE = 0.1  # of the whole, at least
 OUTSTANDING = 2.0  # times the median of the others
@@ -157,7 +159,8 @@ def _broken(
     crossed = [place for place, at in enumerate(found.by_layer.get(rule.signal, ())) if rule.beyond(at)]
     if crossed:
         backwards = rule.signal == "gradient_growth"
-        place = found.layers["layer"].values[crossed[-1] if backwards else crossed[0]]
+        name = found.layers["layer"].values[crossed[-1] if backwards else crossed[0]]
+        place = f"the {name}" if name == OUTPUT else f"layer {name}"
         sentence += (
             f" It is past the threshold {'back to' if backwards else 'from'} {place}{'' if backwards else ' on'}."
         )
@@ -194,7 +197,8 @@ def _notes(model: nn.Module, found: Measured) -> list[str]:
     about = found.layers.attrs
     notes = [
         f"Measured at {found.layers.sizes['layer']} states with {about['samples']} samples; {about['mode']}; gradients "
-        f"{about['gradient']}. It describes the weights that the model has now."
+        f"{about['gradient']}. It describes the weights that the model has now.",
+        f"To train means at one of the learning rates {RATES}: where the loss diverges, take a smaller one.",
     ]
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     steps = max((int(norm.num_batches_tracked) for norm in norms if norm.num_batches_tracked is not None), default=0)

@@ -103,13 +103,13 @@ class Forecast:
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, what was found with its remedies, and the notes."""
-        sentences = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
+        sentences = self._sentences()
         found = "".join(f"<li>{html.escape(each)}</li>" for each in sentences or [self._signals()])
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return f"<p><b>{self.verdict}.</b></p><ul>{found}</ul>{notes}"
 
     def _first(self) -> str:
-        sentences = [*map(self._found, self.findings), *self.unanswered.values(), *self.diagnoses]
+        sentences = self._sentences()
         lines = [textwrap.fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in sentences]
         return "\n".join([f"{self.verdict}.", *lines])
 
@@ -130,7 +130,24 @@ class Forecast:
         text = "; ".join(parts)
         return f"{text[:1].upper()}{text[1:]}." if text else ""
 
+    def _sentences(self) -> list[str]:
+        found = [self._found(finding) for finding in self.findings]
+        mending = self._mending if self._mends_all else []
+        what = f"Each of these mends all of it on a copy, the best first: {'; '.join(mending)}." if mending else ""
+        return [*found, *filter(None, [what]), *self.unanswered.values(), *self.diagnoses]
+
+    @property
+    def _mending(self) -> list[str]:
+        return [trial.remedy for trial in self.trials if not trial.broken]
+
+    @property
+    def _mends_all(self) -> bool:
+        """Whether one list of remedies says it for several findings."""
+        return len(self.findings) > 1 and bool(self._mending)
+
     def _found(self, finding: Finding) -> str:
+        if finding.remedies and self._mends_all:
+            return finding.sentence
         if finding.remedies:
             return f"{finding.sentence} Remedies: {', '.join(finding.remedies)}."
         return f"{finding.sentence} No remedy that was tried mends it alone." if self.trials else finding.sentence

@@ -50,6 +50,11 @@ class Trial:
         """Whether it mends what was found and breaks nothing else. before: what was broken without it."""
         return finding not in self.broken and set(self.broken) <= set(before)
 
+    @property
+    def room(self) -> float:
+        """Of the signal that is nearest to its threshold."""
+        return min(rule.room(self.signals[rule.signal]) for rule in RULES)
+
 
 def broken_in(found: Measured) -> tuple[str, ...]:
     if found.not_finite or found.gradient_not_finite:
@@ -60,7 +65,8 @@ def broken_in(found: Measured) -> tuple[str, ...]:
 def trials(
     model: nn.Module, x: Any, seed: int, found: Measured, units: xarray.Dataset | None, without_units: bool
 ) -> tuple[tuple[Trial, ...], list[str]]:
-    """All that can be tried, those that leave the least broken first; and notes on those that cannot.
+    """All that can be tried, those that leave the least broken first, and of these the one that is farthest from all
+    thresholds; and notes on those that cannot.
 
     units: None also where they were not measured. without_units: a trace found that there are none.
     """
@@ -82,7 +88,8 @@ def trials(
     if not tried and len(failed) == 1:
         return (), [f"No remedies were tried: {reason}." for reason in failed]
     notes = [f"Not tried: {', '.join(remedies)}: {reason}." for reason, remedies in failed.items()]
-    return tuple(sorted(tried, key=lambda trial: (NOT_FINITE in trial.broken, len(trial.broken)))), notes
+    order = sorted(tried, key=lambda trial: (NOT_FINITE in trial.broken, len(trial.broken), -trial.room))
+    return tuple(order), notes
 
 
 def why_not(error: Exception) -> str:
@@ -108,7 +115,10 @@ def _remedies(
         yield "normalisation after every layer but the last", lambda m: _after_layers(m, _normalised, last)
     if without_units:
         yield "skips around layers", lambda m: _after_layers(m, _skip(1.0), last)
-        yield f"skips around layers, these times {SMALL_FACTOR}", lambda m: _after_layers(m, _skip(SMALL_FACTOR), last)
+        yield (
+            f"skips around layers, the layers times {SMALL_FACTOR}",
+            lambda m: _after_layers(m, _skip(SMALL_FACTOR), last),
+        )
     if units is not None and (ends := branch_ends(units)):
         for factor in dict.fromkeys((SMALL_FACTOR, 1 / units.sizes["unit"])):
             yield f"branches times {factor:.2g}", lambda m, factor=factor: _times(m, ends, factor)  # type: ignore[misc]

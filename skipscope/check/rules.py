@@ -54,6 +54,17 @@ class Rule:
         """Whether other samples might put the signal on the other side."""
         return abs(value - self.threshold) <= DEVIATIONS * error
 
+    def room(self, value: float) -> float:
+        """How far a signal is from the threshold: 0 there, 1 where the network changes nothing. A signal that cannot
+        be measured has all the room."""
+        if math.isnan(value):
+            return 1.0
+        if self.signal in LOGARITHMS:
+            return min(1 - value / self.threshold, 1.0)
+        if self.above:
+            return min(1 - math.log(max(value, 1.0)) / math.log(self.threshold), 1.0)
+        return min((value - self.threshold) / (1 - self.threshold), 1.0)
+
     def shown(self, value: float) -> str:
         return "-" if math.isnan(value) else f"{10**value if self.signal in LOGARITHMS else value:.3g}"
 

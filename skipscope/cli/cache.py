@@ -105,8 +105,7 @@ def clean(
                 f"cache clean: {_sum(chosen)} would be removed, and nobody can be asked here; say --yes, or --dry-run "
                 "to see the list"
             )
-        talk.say("\n".join(_table(chosen)))
-        if not typer.confirm(f"remove {_sum(chosen)}?", err=True):
+        if not talk.ask("\n".join(_table(chosen)), f"remove {_sum(chosen)}?"):
             talk.result("nothing was removed")
             return
     failed = {} if dry_run else {one.path: why for one in chosen if (why := _removed(one))}

@@ -50,7 +50,7 @@ def check(
 def _samples(source: Source, asked: int) -> list[str]:
     """What a user's own example had to be made into."""
     if source.lacking:
-        return [f"Fewer samples than the {asked} asked for: {source.lacking}."]
+        return [f"Fewer samples than the {asked} asked for: {source.lacking}. Let its example have as many."]
     return [f"Measured at {source.inputs}."] if source.inputs else []
 
 

@@ -141,7 +141,7 @@ def inspect(
 
 
 def _where(trunk: Trunk, result: Result) -> str:
-    left_out = f"; {counted(len(result.left_out), 'measurement')} did not fit the budget" if result.left_out else ""
+    left_out = f"; {counted(len(result.left_out), 'measurement')} left out (--full says why)" if result.left_out else ""
     units, stages = counted(len(trunk.units), "residual unit"), counted(len(trunk.stages), "stage")
     return f"{units} in {stages}{left_out}. Tables: --full."
 

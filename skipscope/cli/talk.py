@@ -79,6 +79,12 @@ class Talk:
         if not self.quiet:
             print(visible(text), file=sys.stderr, flush=True)
 
+    def ask(self, text: str, question: str) -> bool:
+        """Bars end before: on a terminal they would be drawn over the question."""
+        self._stop()
+        self.say(text)
+        return typer.confirm(question, err=True)
+
     def detail(self, text: str) -> None:
         if self.verbose:
             self.say(text)

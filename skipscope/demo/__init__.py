@@ -99,12 +99,12 @@ def demo(
 
     Where the report cannot be made, because of a bug in a view, the error is a ReportError that has the result.
     """
+    from skipscope.cores import one_thread
     from skipscope.data import digits
     from skipscope.demo.twins import steps, twins
     from skipscope.report import write_report
     from skipscope.runs import RunFolder, load_run
     from skipscope.training import Settings
-    from skipscope.training.surroundings import one_thread
 
     counted, finish = announced("demo", called(progress), PARTS)
     announce = announce or counted

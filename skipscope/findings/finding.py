@@ -41,6 +41,9 @@ class Finding:
     figure: str = ""
     weight: float = 0.0  # among findings of one severity the largest comes first
 
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.sentence}"
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         own = {key: value for key, value in vars(self).items() if key not in ("weight", "figure")}

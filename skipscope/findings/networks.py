@@ -28,6 +28,9 @@ from dataclasses import dataclass, field
 import numpy
 import xarray
 
+from skipscope.findings.usual import Range, usual
+from skipscope.trace.running_statistics import NEVER_SEEN
+
 OF_UNITS = ("gain", "largest", "branch_over_skip", "share_zero", "share_near_one")
 OF_NETWORKS = ("state_growth", "gradient_growth", "rank_kept")
 UNKNOWN = "any"  # kind of a branch that a dataset does not name
@@ -65,6 +68,12 @@ class MeasuredNetwork:
         """That of most units."""
         kinds = Counter(self.coordinate("branch").values())
         return kinds.most_common(1)[0][0] if kinds else UNKNOWN
+
+    def usual(self, quantity: str, kind: str) -> Range | None:
+        """What models of that kind have. None where none were measured, and for a network whose batch norms have never
+        seen data: it normalises nothing, as no network does that is trained."""
+        notes = (str(data.attrs.get("notes", "")) for _, data in self.datasets.values())
+        return None if any(NEVER_SEEN in note for note in notes) else usual(quantity, kind)
 
     def of_units(self, quantity: str) -> dict[str, float]:
         """By unit, those that have a finite number."""

@@ -46,12 +46,12 @@ def wrong_derivative(network: MeasuredNetwork) -> Iterator[Finding]:
 
 def lost_directions(network: MeasuredNetwork) -> Iterator[Finding]:
     stages, units = network.of_stages("share_zero"), network.of_units("share_zero")
-    for values, what in ((stages, "from its entry to its exit"), (units, "")):
+    for values, kind, what in ((stages, "stage", "from its entry to its exit"), (units, "unit", "")):
         lost = {name: value for name, value in values.items() if value >= LOST}
         if lost:
             name = max(lost, key=lambda each: lost[each])
             through = f" {what}" if what else ""
-            more = f"; {others(len(lost) - 1)} at least {share(LOST)}" if len(lost) > 1 else ""
+            more = f"; {others(len(lost) - 1, kind)} at least {share(LOST)}" if len(lost) > 1 else ""
             sentence = (
                 f"{network.words}{name} loses {share(lost[name])} of the directions{through}: its Jacobian has as many "
                 f"zero singular values{more}."
@@ -166,7 +166,7 @@ def conditions(network: MeasuredNetwork) -> Iterator[Finding]:
             layer = max(dead, key=lambda each: dead[each])
             sentence = (
                 f"{network.words}channels are zero for every sample at {counted(len(dead), 'layer')}, most at {layer} "
-                f"({number(dead[layer])}): nothing passes through them."
+                f"({counted(round(dead[layer]), 'channel')}): nothing passes through them."
             )
             yield finding_about(
                 network,

@@ -78,8 +78,8 @@ def named(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - UNITS_NAMED} more" if len(names) > UNITS_NAMED else shown
 
 
-def others(count: int) -> str:
-    return "one other" if count == 1 else f"{count} others"
+def others(count: int, what: str) -> str:
+    return f"one other {what}" if count == 1 else f"{count} other {what}s"
 
 
 def out_of(count: int, total: int, what: str = "unit") -> str:

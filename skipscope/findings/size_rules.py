@@ -18,7 +18,6 @@ from skipscope.findings.sentences import (
     outside_usual,
     usual_words,
 )
-from skipscope.findings.usual import usual
 from skipscope.wording import counted, number, share
 
 OUTSTANDING = 2.0  # times its neighbours: what a unit is named for
@@ -58,7 +57,7 @@ def gradients(network: MeasuredNetwork) -> Iterator[Finding]:
         numbers = {"gradient_growth": growth, "threshold": threshold}
         yield finding_about(network, f"gradients {word}", sentence, "problem", "profile", numbers, remedies=remedies)
         return
-    range_ = usual("gradient_growth", kind)
+    range_ = network.usual("gradient_growth", kind)
     if range_ is not None and growth not in range_:
         sentence = (
             f"{network.words}gradients come back {number(growth)} times as large at the first unit as at the last; "
@@ -69,7 +68,7 @@ def gradients(network: MeasuredNetwork) -> Iterator[Finding]:
 
 def state_growth(network: MeasuredNetwork) -> Iterator[Finding]:
     growth, kind = network.whole("state_growth"), network.kind
-    range_ = usual("state_growth", kind)
+    range_ = network.usual("state_growth", kind)
     if range_ is not None and math.isfinite(growth) and growth not in range_:
         sentence = (
             f"{network.words}the state is {number(growth)} times as large at the last unit as at the first; "
@@ -80,7 +79,7 @@ def state_growth(network: MeasuredNetwork) -> Iterator[Finding]:
 
 def samples_alike(network: MeasuredNetwork) -> Iterator[Finding]:
     profile, kept = network.get("profile"), network.whole("rank_kept")
-    range_ = usual("rank_kept", network.kind)
+    range_ = network.usual("rank_kept", network.kind)
     samples = 0 if profile is None else profile.sizes.get("sample", 1)
     if profile is None or range_ is None or samples < FEW_SAMPLES or not kept < range_.low:
         return
@@ -109,7 +108,8 @@ def amplifiers(network: MeasuredNetwork) -> Iterator[Finding]:
         if standing:
             unit, (value, around) = max(standing.items(), key=lambda item: item[1][0] / item[1][1])
             ratio = value / around
-            more = f"; so do {others(len(standing) - 1)}" if len(standing) > 1 else ""
+            do = "does" if len(standing) == 2 else "do"
+            more = f"; so {do} {others(len(standing) - 1, 'unit')}" if len(standing) > 1 else ""
             sentence = (
                 f"{network.words}{unit} {what} {number(value)} times, {number(ratio)} times as much as its neighbours "
                 f"({number(around)}){more}."
@@ -123,7 +123,7 @@ def amplifiers(network: MeasuredNetwork) -> Iterator[Finding]:
     outside = {
         unit: (value, range_)
         for unit, value in gains.items()
-        if (range_ := usual("gain", kinds.get(unit, UNKNOWN))) is not None and value > range_.high
+        if (range_ := network.usual("gain", kinds.get(unit, UNKNOWN))) is not None and value > range_.high
     }
     if outside:
         unit, (value, range_) = max(outside.items(), key=lambda item: item[1][1].beyond(item[1][0]))
@@ -150,7 +150,7 @@ def branches(network: MeasuredNetwork) -> Iterator[Finding]:
     large = {
         unit: (ratio, range_)
         for unit, ratio in ratios.items()
-        if (range_ := usual("branch_over_skip", kinds.get(unit, UNKNOWN))) is not None and ratio > range_.high
+        if (range_ := network.usual("branch_over_skip", kinds.get(unit, UNKNOWN))) is not None and ratio > range_.high
     }
     if large:
         unit, (ratio, range_) = max(large.items(), key=lambda item: item[1][1].beyond(item[1][0]))
@@ -167,7 +167,7 @@ def within_usual(network: MeasuredNetwork) -> Iterator[Finding]:
     numbers: dict[str, float] = {}
     for quantity, words in (("gain", "units multiply random changes by"), ("branch_over_skip", "branches are")):
         values = network.of_units(quantity)
-        known = {unit: usual(quantity, kinds.get(unit, UNKNOWN)) for unit in values}
+        known = {unit: network.usual(quantity, kinds.get(unit, UNKNOWN)) for unit in values}
         if values and all(range_ is not None and values[unit] in range_ for unit, range_ in known.items()):
             ends = f"{number(min(values.values()))} to {number(max(values.values()))}"
             parts.append(f"{words} {ends}{' of their skips' if quantity == 'branch_over_skip' else ''}")
@@ -176,7 +176,7 @@ def within_usual(network: MeasuredNetwork) -> Iterator[Finding]:
         ("gradient_growth", "gradients come back {} times as large"),
         ("state_growth", "the last state is {} times as large as the first"),
     ):
-        value, range_ = network.whole(quantity), usual(quantity, network.kind)
+        value, range_ = network.whole(quantity), network.usual(quantity, network.kind)
         if range_ is not None and math.isfinite(value) and value in range_:
             parts.append(words.format(number(value)))
             numbers[quantity] = value

@@ -97,7 +97,9 @@ def _verdicts(claims: Sequence[Mapping[str, Any]]) -> str:
     reproduced = [claim for claim in claims if claim["verdict"] == "reproduced"]
     decided = [claim for claim in claims if claim["verdict"] not in ("open", "reported")]
     if not decided:
-        return f"None of {counted(len(claims), 'claim')} could be decided by this run."
+        if len(claims) == 1:
+            return "Its claim could not be decided by this run."
+        return f"None of {len(claims)} claims could be decided by this run."
     return f"{len(reproduced)} of {counted(len(decided), 'decided claim')} reproduced."
 
 

@@ -1,10 +1,10 @@
 """Every measurement on one model, as far as the budget goes.
 
-Cheap measurements of all units come first (profile, trajectories, tests of the linearisation, condition numbers). Then
-full spectra, from the smallest unit to the largest and then of whole stages; the largest singular values of the units
-whose full spectrum did not fit the time or the memory; the alignment of the branches, of all units or none; and the
-exact law on units with a full spectrum. Each of these has its share of the time and leaves what it does not need to the
-next. What was left out is listed with the reason.
+Cheap measurements of all units come first (profile, trajectories, tests of the linearisation, streams where units mix
+several, condition numbers). Then full spectra, from the smallest unit to the largest and then of whole stages; the
+largest singular values of the units whose full spectrum did not fit the time or the memory; the alignment of the
+branches, of all units or none; and the exact law on units with a full spectrum. Each of these has its share of the time
+and leaves what it does not need to the next. What was left out is listed with the reason.
 
 Costs are estimated from counts (products, operations) and from rates that are measured on this machine at the start. An
 estimate may be off by some factor and is compared with what the last piece of the same work took. So a budget is kept
@@ -28,7 +28,8 @@ from skipscope.errors import InputError
 from skipscope.inspection.duration import seconds_in
 from skipscope.inspection.result import Result
 from skipscope.linear import Operator
-from skipscope.measure.layers import float_tensors, operations, state_shapes
+from skipscope.measure.layers import float_tensors, operations
+from skipscope.measure.passed_states import state_shapes
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
 from skipscope.progress import Announce, Progress, announced, called, with_progress
@@ -115,14 +116,21 @@ def steps(
     }
     if float_tensors(x):
         cheap["stability"] = lambda: _stability(trunk, x, names, seed)
+    if any(unit.kind == "streams" for unit in trunk.units):
+        cheap["streams"] = lambda: measure.streams(trunk, x)
     for done, (name, make) in enumerate(cheap.items()):
         announce("profile, tests, condition numbers", done, len(cheap) + 1)
         if name in there:
             continue
-        if work.budget.left > 0:
-            keep(name, make())
-        else:
+        if not work.budget.left > 0:
             yield name, f"the budget of {seconds:.0f} s was used up"
+            continue
+        try:
+            keep(name, make())
+        except InputError as error:
+            if name != "streams":  # these alone may not go together: units that mix different numbers of them
+                raise
+            yield name, str(error)
     announce("profile, tests, condition numbers", len(cheap), len(cheap) + 1)
     work.point = point = trunk.at(x)  # of some trunks only the last point can be used, and perturbations made others
     yield from _conditioning(trunk, x, work.budget, keep, there.get("conditioning"))

@@ -16,6 +16,7 @@ from skipscope.report.content import notes_of_trunk
 from skipscope.report.views import sections_of, views
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import Decision
+from skipscope.wording import counted
 
 if TYPE_CHECKING:
     import xarray
@@ -95,7 +96,8 @@ class Result:
         return f"{notes}{as_html(self.findings)}<p>{html.escape(self._more())}</p>"
 
     def _more(self) -> str:
-        left_out = f"; {len(self.left_out)} measurements were left out, see result.left_out" if self.left_out else ""
+        number = counted(len(self.left_out), "measurement")
+        left_out = f"; {number} left out, see result.left_out" if self.left_out else ""
         return f"{len(self.datasets)} datasets: {', '.join(self.datasets)} (tables: print(result.numbers){left_out})"
 
     @property

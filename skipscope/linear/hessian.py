@@ -9,8 +9,9 @@ e = 0, for all vectors at once by `vmap`, as many as fit in memory. Where an ope
 under `vmap`, the gradient's graph is recorded and differentiated once more, vector by vector; `route` and `reason` say
 so. Both ways are compared when the operator is made (`agreement`), on the first batch and two random vectors, which
 also show whether the product is symmetric (`asymmetry`): an operation whose second derivative is wrong gives another
-matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in parts instead. One or two
-vectors take the second way wherever it works: measured on a CPU, it is up to twice as fast for them.
+matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in parts instead. On a CPU
+one or two vectors take the second way wherever it works, which is up to twice as fast for them there; on a GPU it takes
+ten times as long as the first one (the second derivatives of convolutions).
 
 The weights are copied, so that later training does not move the operator, and evaluated in any floating type. The model
 runs in evaluation mode with its random state, modes and gradients left as they were.
@@ -58,7 +59,7 @@ from skipscope.trace.undisturbed import kept_places, undisturbed, unwrapped
 
 FORWARD = "forward over reverse"
 BACKWARD = "double backward, vector by vector"
-FEW_VECTORS = 2  # vectors for which the set-up of forward mode costs more than it saves
+FEW_VECTORS = 2  # vectors for which the set-up of forward mode costs more than it saves, on a CPU
 REPEATED_WITHIN = 1e-4  # relative: kernels that add in no fixed order give other roundings, random numbers other losses
 GRAPHS_PER_VECTOR = 4  # graphs of the gradient's size that a vector needs at its peak
 SYMMETRIC_WITHIN = {
@@ -119,7 +120,7 @@ class Hessian(Operator):
 
     def _product(self, function: Function, V: Tensor) -> Tensor:
         both_work = not math.isnan(self.agreement)
-        if self.route == BACKWARD or (both_work and V.shape[2] <= FEW_VECTORS):
+        if self.route == BACKWARD or (both_work and V.shape[2] <= FEW_VECTORS and self.device.type == "cpu"):
             return double_backward(function, self.theta, V)
         return forward_over_reverse(function, self.theta, V)
 

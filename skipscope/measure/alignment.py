@@ -62,6 +62,7 @@ from skipscope.spectrum import SVD, svd
 from skipscope.spectrum.plan import Route
 from skipscope.spectrum.truncated_svd import square_norm
 from skipscope.trace import Point, Trunk, Unit
+from skipscope.trace.freshness import asked_once
 from skipscope.trace.trunk import Part
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ DIMENSIONS = {
 
 @renamed_parameters(positional=("k",), tolerance="tol")
 @with_progress
+@asked_once()
 def alignment(
     trunk: Trunk,
     x: Any,

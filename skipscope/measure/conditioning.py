@@ -22,8 +22,9 @@ samples and places for full rank in all channels.
 
 With targets or a loss: ranks of gradients, see `gradient_ranks`.
 
-Cost: per weight or state, and mode, 2 M m^2 operations for an m x M unfolding, M > m. States are measured as they pass
-and are kept only for gradients.
+Cost: per weight or state, and mode, 2 M m^2 operations for an m x M unfolding, M > m. States are measured as they pass.
+For gradients there is one error in memory at a time beside what a backward pass keeps, which is refused where it does
+not fit; a second pass, of two samples, finds which axis of every state runs over the samples.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from torch import Tensor, nn
 from skipscope.errors import InputError
 from skipscope.measure.descriptions import described
 from skipscope.measure.gradient_ranks import GradientRanks
-from skipscope.measure.layers import Chosen, Passed, acting_weights, main_tensor, modules_with_weights
+from skipscope.measure.layers import Chosen, acting_weights, main_tensor, modules_with_weights
+from skipscope.measure.passed_states import Passed
 from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision

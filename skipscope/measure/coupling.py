@@ -26,6 +26,7 @@ from skipscope.linear import Operator
 from skipscope.measure.selection import filled
 from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum import SVD
+from skipscope.spectrum.assembly import svdvals
 from skipscope.spectrum.plan import Route
 from skipscope.trace import Point, Unit
 from skipscope.trace.trunk import Part
@@ -65,8 +66,7 @@ def cosines(first: Tensor, second: Tensor, first_counts: Tensor, second_counts: 
         torch.where(_leading(K, counts)[..., None, :], vectors, 0.0)
         for vectors, counts in ((first, first_counts), (second, second_counts))
     ]
-    product = kept[0].mT @ kept[1]  # ..., K, K: so small that the CPU is quicker and more exact
-    found = torch.linalg.svdvals(product.cpu()).to(product.device)
+    found = svdvals(kept[0].mT @ kept[1])  # ..., K
     return torch.where(_leading(K, torch.minimum(first_counts, second_counts)), found, float("nan"))
 
 
@@ -171,7 +171,7 @@ def pairs(
     right = [*(frames[j].V for j in fitting["ujv"]), *(frames[j].U for j in fitting["vju"])]
     for frames_of, side, size in ((left, "exit", J.shape[1]), (right, "entry", J.shape[2])):
         frames_of += _random(side, member.unit.name, size, own, samples, options)
-    images = J.matmat(torch.cat(right, 2)).unflatten(2, (len(right), -1)).transpose(1, 2)  # B, blocks, m, K
+    images = _images(J, torch.cat(right, 2)).unflatten(2, (len(right), -1)).transpose(1, 2)  # B, blocks, m, K
     grids = torch.stack(left, 1).mT @ images  # B, blocks, K, K
     found: dict[str, Tensor] = {}
     start = 0
@@ -200,6 +200,11 @@ def pairs(
         known = torch.stack([frames[j].counts for j in others], 1)
         found[name] = _among(cosines(getattr(own, side)[:, None], theirs, own.counts[:, None], known), others, count)
     return found
+
+
+def _images(J: Operator, vectors: Tensor) -> Tensor:
+    """J times (B, n, columns); where these are more than n, by the matrices, which take n products."""
+    return J.matmat(vectors) if vectors.shape[2] <= J.shape[2] else J.dense() @ vectors
 
 
 def _random(side: str, name: str, size: int, own: Frame, samples: Sequence[int], options: Options) -> list[Tensor]:

@@ -286,7 +286,7 @@ def _conditioning() -> Descriptions:
         ),
         **_numbers(
             mode="axis of the tensor",
-            sample_axis="axis of the samples in the state",
+            sample_axis="axis of the samples in the state, -1 where there is none",
             state_limited="whether there are too few samples and places for full rank in all channels",
         ),
         **_counts(

@@ -1,8 +1,7 @@
 """The layers of a model as they are called: modules with a weight of two dimensions or more of their own.
 
 A layer's state is what enters it, so that an activation that is written as a function is seen after it has acted. A
-second call of a module is a layer of its own, `name#2`. `Passed` has the condition of every state at one batch, and the
-ranks of gradients.
+second call of a module is a layer of its own, `name#2`.
 """
 
 from __future__ import annotations
@@ -10,27 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
-from skipscope.measure.gradient_ranks import GradientRanks, gradient_ranks
 from skipscope.module_hooks import Call, following
-from skipscope.spectrum import condition_number
-from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import does_not_run
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
 
-OUTPUT = "output"
+OUTPUT = "output"  # the name of what leaves the last one
 
 
 class Chosen:
@@ -58,7 +52,7 @@ class Chosen:
 
 
 Entered = Callable[[Call, Tensor | None], None]  # None: no floating-point tensor enters it
-Left = Callable[[Call, Tensor], None]
+Left = Callable[[Call, Tensor], Tensor | None]  # what goes on in place of the output; None: the output itself
 
 
 def modules_with_weights(model: nn.Module) -> dict[str, nn.Module]:
@@ -106,19 +100,13 @@ def undisturbed_run(model: nn.Module, *, gradients: bool = False, batch_statisti
 
 
 def run(model: nn.Module, inputs: Inputs, entered: Entered, left: Left | None = None) -> Any:
-    """The model's output; `entered` is called with every layer's state, `left` with what it returns, which has a
-    gradient also where all weights are frozen."""
+    """The model's output; `entered` is called with every layer's state, `left` with what it returns."""
 
     def enter(call: Call) -> None:
         entered(call, main_tensor((call.args, call.kwargs)))
 
     def leave(call: Call, output: Any) -> Tensor | None:
-        if left is None or not isinstance(output, Tensor) or not output.is_floating_point():
-            return None
-        if not output.requires_grad:
-            output = output.detach().requires_grad_()
-        left(call, output)
-        return output.clone()  # later code may change it in place
+        return left(call, output) if left is not None and isinstance(output, Tensor) else None
 
     with following(modules_with_weights(model), entered=enter, left=None if left is None else leave):
         try:
@@ -138,150 +126,12 @@ def main_tensor(values: Any) -> Tensor | None:
     return next(iter(float_tensors(values)), None)
 
 
-def sample_axis(shape: Sequence[int], batch: int, axis: int) -> int:
-    """Where the samples are: at `axis`, or along the first other axis of their number, or folded into the first."""
-    if len(shape) > axis and shape[axis] == batch:
-        return axis
-    return next((place for place, size in enumerate(shape) if size == batch), 0)
-
-
 def _has_weight(module: nn.Module) -> bool:
     if isinstance(module, nn.ParameterList | nn.ParameterDict | ParametrizationList):
         return False
     if any(weight.dim() >= 2 for weight in module.parameters(recurse=False)):
         return True
     return "weight" in getattr(module, "parametrizations", {}) and module.weight.dim() >= 2  # type: ignore[operator]
-
-
-# -- what passes through them
-
-
-@dataclass(frozen=True)
-class State:
-    """A hidden state over the whole batch."""
-
-    condition: Condition
-    channel: int  # axis of units or channels
-
-    @classmethod
-    def of(cls, state: Tensor, axis: int, channel: int) -> State:
-        """axis: that of the samples."""
-        condition = condition_number(
-            state,
-            reduce="max",
-            leave_out=[axis] if state.dim() > 2 and axis != channel else [],
-            precision=torch.float64 if state.dtype == torch.float64 else torch.float32,
-            size=max(state.shape),
-        )
-        return cls(condition, channel)
-
-    def reduced(self) -> list[Condition]:
-        names: tuple[Reduction, ...] = ("max", "global", "channel", "channel")
-        return [self.condition.reduced(reduce, self.channel) for reduce in names]
-
-    @property
-    def zero_units(self) -> int:
-        """Units or channels that are exactly zero for all samples and places."""
-        return self.condition.zero_slices[self.channel]
-
-    @property
-    def limited(self) -> bool:
-        """Fewer samples and places than channels."""
-        shape = self.condition.shape
-        return math.prod(shape) // shape[self.channel] < shape[self.channel]
-
-
-@dataclass
-class Row:
-    """A layer, or the model's output."""
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    sample_axis: int
-    state: State | None
-    entry: Tensor | None = None  # kept for the gradient
-    exit: Tensor | None = None
-    module: nn.Module | None = None
-    ranks: GradientRanks | None = None
-
-
-@dataclass
-class Passed:
-    """What passes through a model: states are measured at once, entries and exits are kept for gradients alone."""
-
-    chosen: Chosen
-    states: bool
-    rows: list[Row] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    loss: float = math.nan
-
-    def through(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        loss: Callable[[Any], Tensor] | None = None,
-        *,
-        batch_statistics: bool = False,
-    ) -> None:
-        last: list[nn.Module] = []
-
-        def entered(layer: Call, state: Tensor | None) -> None:
-            last[:] = [layer.module]
-            kind = type(layer.module).__name__
-            if self.chosen.include(layer.name, layer.path) and self._add(layer.name, kind, state, layer.module, inputs):
-                self.rows[-1].module = layer.module
-                if loss is not None and state is not None:
-                    self.rows[-1].entry = state.detach().clone()  # later code may change it in place
-
-        def left(layer: Call, output: Tensor) -> None:
-            for row in self.rows:
-                if row.name == layer.name:
-                    row.exit = output
-
-        with undisturbed_run(model, gradients=loss is not None, batch_statistics=batch_statistics):
-            output = run(model, inputs, entered, None if loss is None else left)
-            if self.chosen.include(OUTPUT):
-                self._add(OUTPUT, OUTPUT, main_tensor(output), last[0] if last else None, inputs)
-            if loss is not None:
-                self._differentiate(loss(output), inputs.batch)
-
-    def _add(self, name: str, kind: str, state: Tensor | None, layer: nn.Module | None, inputs: Inputs) -> bool:
-        """layer: which says what axis the channels are at."""
-        if state is None or state.dim() < 2 or not state.numel():
-            what = "no floating-point tensor" if state is None else f"shape {tuple(state.shape)}"
-            self.left_out.append(f"state at {name}: {what}")
-            return False
-        axis = sample_axis(state.shape, inputs.batch, inputs.axis)
-        channel = state.dim() - 1
-        if isinstance(layer, _ConvNd):
-            channel = max(state.dim() - layer.weight.dim() + 1, 0)
-        measured = State.of(state.detach(), axis, channel) if self.states else None
-        self.rows.append(Row(name, kind, tuple(state.shape), axis, measured))
-        return True
-
-    def _differentiate(self, loss: Tensor, samples: int) -> None:
-        self.loss = float(loss.detach())
-        reached = {row.name: row.exit for row in self.rows if row.exit is not None}
-        if not reached:
-            self.left_out.append("gradients: there is no layer to measure them at")
-            return
-        if not loss.requires_grad:
-            raise InputError("conditioning: the loss depends on no layer that is measured; there are no gradients")
-        found = torch.autograd.grad(loss, list(reached.values()), allow_unused=True)
-        errors = dict(zip(reached, found, strict=True))
-        for row in self.rows:
-            error = errors.get(row.name)
-            if row.module is not None and row.entry is not None and error is not None:
-                row.ranks = gradient_ranks(row.module, row.entry, error, samples)
-            row.entry = row.exit = None
-
-
-def state_shapes(model: nn.Module, inputs: Inputs) -> dict[str, tuple[int, ...]]:
-    """The shapes of all states at a batch, by layer."""
-    passed = Passed(Chosen(None), states=False)
-    passed.through(model, inputs)
-    return {row.name: row.shape for row in passed.rows}
 
 
 def operations(shape: Sequence[int]) -> float:

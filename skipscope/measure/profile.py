@@ -30,11 +30,13 @@ from skipscope.measure.layers import float_tensors
 from skipscope.measure.selection import Units, attributes, chosen_units, exit_axis, labels, point_of
 from skipscope.numerics import measuring, normal, random_numbers, signs
 from skipscope.trace import Point, Trunk, Unit
+from skipscope.trace.freshness import asked_once
 
 if TYPE_CHECKING:
     import xarray
 
 
+@asked_once()
 def profile(
     trunk: Trunk,
     x: Any,

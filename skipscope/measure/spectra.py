@@ -55,6 +55,7 @@ from skipscope.progress import Progress, called, with_progress
 from skipscope.spectrum import Spectrum, spectral_density, svd
 from skipscope.spectrum.full import Route, full_spectrum
 from skipscope.trace import Point, Span, Trunk, Unit
+from skipscope.trace.freshness import asked_once
 
 if TYPE_CHECKING:
     import xarray
@@ -114,6 +115,7 @@ def spectra(
     return described(found.assign_attrs(mode="eval", notes="; ".join(trunk.notes)))
 
 
+@asked_once()
 def spectra_of(
     operators: Mapping[str, Operator], *, route: Route = "auto", progress: Progress | None = None
 ) -> xarray.Dataset:
@@ -171,6 +173,7 @@ def _stacked(rows: list[Spectrum], get: Callable[[Spectrum], Tensor]) -> numpy.n
     return torch.stack([get(spectrum) for spectrum in rows]).numpy()
 
 
+@asked_once()
 def leading(
     trunk: Trunk,
     x: Any,

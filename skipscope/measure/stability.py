@@ -59,6 +59,7 @@ from skipscope.spectrum.assembly import thin_svd
 from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.spectrum.plan import counted
 from skipscope.trace import Point, Trunk, Unit
+from skipscope.trace.freshness import asked_once
 from skipscope.trace.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ States = dict[int, Ends]  # by a unit's index
 
 
 @renamed_parameters(positional=("perturbation",), top="k")
+@asked_once()
 def stability(
     trunk: Trunk,
     x: Any,

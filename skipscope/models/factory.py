@@ -62,7 +62,7 @@ def factory_recipe(file: str, name: str) -> Recipe:
 
     def example(model: nn.Module, wish: Wish) -> Batch | None:
         refuse_text(wish, f"{file}:{name}")
-        return batch if wish.shape is None else random_images(wish.shape, wish.samples)
+        return batch if wish.shape is None else random_images(wish.shape, wish)
 
     def another_example() -> Batch | None:
         if size_of(model) > ALLOCATE_AT_MOST:

@@ -124,25 +124,25 @@ def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:
     if main == "pixel_values":
         channels, side = getattr(config, "num_channels", 3), getattr(config, "image_size", None) or IMAGE_SIDE
         height, width = (side, side) if isinstance(side, int) else side
-        return {main: random_images(wish.shape or (channels, height, width), wish.samples)}
+        return {main: random_images(wish.shape or (channels, height, width), wish)}
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
     if main == "input_ids" and vocabulary:
         shape = wish.shape or (min(TOKENS, _longest(config) or TOKENS),)
         if len(shape) != 1:
             raise InputError(f"hf:{name} takes tokens: input_shape= is one number, the count of tokens, got {shape}")
-        return _language_inputs(config, _random_tokens(config, vocabulary, *shape, wish.samples))
+        return _language_inputs(config, _random_tokens(config, vocabulary, *shape, wish))
     if wish.shape is None:
         raise InputError(f"hf:{name} takes {main}; give their shape without the batch with input_shape=")
-    inputs = {main: random_images(wish.shape, wish.samples)}
+    inputs = {main: random_images(wish.shape, wish)}
     if config.is_encoder_decoder and vocabulary:
-        inputs["decoder_input_ids"] = _random_tokens(config, vocabulary, TOKENS, wish.samples)
+        inputs["decoder_input_ids"] = _random_tokens(config, vocabulary, TOKENS, wish)
     return inputs
 
 
-def _random_tokens(config: Any, vocabulary: int, count: int, samples: int) -> Tensor:
+def _random_tokens(config: Any, vocabulary: int, count: int, wish: Wish) -> Tensor:
     _check_length(config, count)
-    require_input_room((samples, count), torch.int64)
-    ids = torch.randint(vocabulary, (samples, count))
+    require_input_room((wish.samples, count), torch.int64, wish.values)
+    ids = torch.randint(vocabulary, (wish.samples, count))
     padding = getattr(config, "pad_token_id", None)
     if padding is None:
         return ids

@@ -38,10 +38,10 @@ def size_of(model: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
 
 
-def require_input_room(shape: Sequence[int], dtype: torch.dtype) -> None:
-    """Refuse a batch of random inputs that does not fit, before it is drawn."""
+def require_input_room(shape: Sequence[int], dtype: torch.dtype, values: bool = True) -> None:
+    """Refuse a batch of random inputs that does not fit, before it is drawn. One without values takes no memory."""
     size = math.prod(shape) * dtype.itemsize
-    free = known_free_bytes(torch.device("cpu"))
+    free = known_free_bytes(torch.device("cpu")) if values else None
     if size > (LARGEST_ALLOCATION if free is None else free):
         has = "" if free is None else f", and cpu has {free / GIB:.1f} GiB free"
         raise InputError(

@@ -33,6 +33,7 @@ class Wish:
     shape: tuple[int, ...] | None = None
     text: str | None = None
     samples: int = BATCH_SIZE
+    values: bool = True  # False where the structure is all that is wanted: the batch will stay on the meta device
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class Recipe:
     random_weights: bool = True
 
 
-def random_images(shape: Sequence[int], samples: int = BATCH_SIZE) -> Tensor:
+def random_images(shape: Sequence[int], wish: Wish) -> Tensor:
     """Standard normal numbers: what a normalised image looks like to a network."""
-    require_input_room((samples, *shape), torch.get_default_dtype())
-    return torch.randn(samples, *shape)
+    require_input_room((wish.samples, *shape), torch.get_default_dtype(), wish.values)
+    return torch.randn(wish.samples, *shape)
 
 
 def refuse_text(wish: Wish, description: str) -> None:
@@ -119,6 +120,6 @@ def _of_images(
 
     def example(model: nn.Module, wish: Wish) -> Batch:
         refuse_text(wish, f"{library}:{name}")
-        return random_images(wish.shape or shape(model), wish.samples)
+        return random_images(wish.shape or shape(model), wish)
 
     return Recipe(f"{library} {name}", make, example, skeleton=make)

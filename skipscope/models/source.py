@@ -107,7 +107,7 @@ def resolve(
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         recipe = _recipe(spec, trust_remote_code)
-        wish = Wish(input_shape, text, BATCH_SIZE if samples is None else samples)
+        wish = Wish(input_shape, text, BATCH_SIZE if samples is None else samples, values)
         if not values:
             return _structure(recipe, weights, home, kind, wish)
         source = _built(recipe, weights, home, kind, weights_needed)

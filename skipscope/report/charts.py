@@ -84,6 +84,8 @@ def chart(
         labelled.add(one.name)
         if one.error is not None:
             style["error_y"] = _bars(*one.error)
+            if isinstance((style.get("marker") or {}).get("color"), list):
+                style["error_y"]["color"] = GREY  # bars cannot have one colour per point: they would be black
         if "hovertemplate" not in style:
             style |= _hover("<br>".join(filter(None, (one.heading, one.hover))).replace("{name}", one.name), one)
         draw = figure.add_bar if one.mode == "bars" else partial(figure.add_scatter, mode=one.mode)

@@ -63,7 +63,7 @@ def content_of(saved: SavedRun) -> Content:
         tuple(saved.record.get("notes", ())),
         claims,
         sections,
-        trunk_maps(datasets, [section.view for section in sections]),
+        trunk_maps(datasets, [section.view for section in sections], _side_outputs(saved.record["parameters"])),
         saved.record,
     )
 
@@ -113,6 +113,15 @@ def notes_of_trunk(parameters: Mapping[str, Any]) -> list[str]:
     trunk = parameters.get("trunk", {})
     notes = trunk.get("notes", []) if isinstance(trunk, Mapping) else []
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list | tuple) else []
+
+
+def _side_outputs(parameters: Mapping[str, Any]) -> dict[str, list[str]]:
+    """By unit, where it has some; of the model that a run measured, as its trunk had them."""
+    trunk = parameters.get("trunk", {})
+    units = trunk.get("units", []) if isinstance(trunk, Mapping) else []
+    units = [unit for unit in units if isinstance(unit, Mapping)] if isinstance(units, list | tuple) else []
+    found = {str(unit.get("name")): unit.get("side_outputs") for unit in units}
+    return {name: [str(one) for one in some] for name, some in found.items() if some and isinstance(some, list | tuple)}
 
 
 def _warnings(saved: SavedRun) -> list[str]:

@@ -24,8 +24,15 @@ SMALLEST_FACTOR = 1.5  # a scale of gains reaches from 1 / factor to the factor:
 LARGEST_FACTOR = 10.0  # what is beyond has the colour of the end
 
 
-def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) -> list[dict[str, Any]]:
-    """One entry per network of which there are numbers unit by unit, large networks first."""
+def trunk_maps(
+    datasets: Mapping[str, xarray.Dataset],
+    views: Iterable[View],
+    side_outputs: Mapping[str, Sequence[str]] | None = None,
+) -> list[dict[str, Any]]:
+    """One entry per network of which there are numbers unit by unit, large networks first.
+
+    side_outputs: by unit, of a run's only network, the values inside that are also used elsewhere.
+    """
     numbers: dict[str, dict[str, UnitNumbers]] = {}
     curves: dict[str, list[UnitCurves]] = {}
     for view in views:
@@ -35,6 +42,10 @@ def trunk_maps(datasets: Mapping[str, xarray.Dataset], views: Iterable[View]) ->
         for drawn in view.curves:
             curves.setdefault(drawn.network, []).append(drawn)
     maps = [_map(name, list(found.values()), curves.get(name, []), datasets) for name, found in numbers.items()]
+    if side_outputs and len(maps) == 1:
+        for unit in maps[0]["units"]:
+            if unit["name"] in side_outputs:
+                unit["side_outputs"] = ", ".join(side_outputs[unit["name"]])
     return sorted(maps, key=lambda one: -len(one["units"]))
 
 

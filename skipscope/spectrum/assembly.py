@@ -6,17 +6,18 @@ underflow in other places. For Gaussian u the mean square of u^T M - (A^T u)^T i
 
 On a GPU torch's default for an SVD is a Jacobi iteration, whose vectors and small values are off by hundreds of
 rounding units even in float64; QR iteration (gesvd) is not. It takes one matrix after another there, so that small ones
-are decomposed on the CPU.
+are decomposed on the CPU, each by one core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from skipscope.cores import on_all_cores, one_thread
 from skipscope.errors import InputError
 from skipscope.linear.operator import Dense, Operator
 from skipscope.numerics import normal, random_numbers
@@ -24,7 +25,8 @@ from skipscope.spectrum.checks import check_finite
 from skipscope.spectrum.scale import MARGIN, exponents, fresh_products, rounding, scaled
 
 PROBES = 4
-SMALL_SIDE = 256  # rows or columns, the fewer of the two: up to here a matrix is decomposed on the CPU
+SMALL_SIDE = 512  # rows or columns, the fewer of the two: up to here a matrix is decomposed on the CPU
+WORTH_CORES = 10**7  # multiplications of a batch of decompositions that are worth several cores
 
 
 @dataclass(frozen=True)
@@ -105,14 +107,13 @@ def check_room(product: Tensor, A: Operator) -> None:
 
 
 def svdvals(matrix: Tensor) -> Tensor:
-    here = _placed(matrix)
-    return torch.linalg.svdvals(here, driver=_driver(here)).to(matrix.device)
+    (values,) = _by_core(lambda some: (torch.linalg.svdvals(some, driver=_driver(some)),), matrix)
+    return values
 
 
 def thin_svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """U, S, V^T."""
-    here = _placed(matrix)
-    U, S, Vt = (part.to(matrix.device) for part in torch.linalg.svd(here, full_matrices=False, driver=_driver(here)))
+    U, S, Vt = _by_core(lambda some: torch.linalg.svd(some, full_matrices=False, driver=_driver(some)), matrix)
     return U, S, Vt
 
 
@@ -123,8 +124,18 @@ def triangle(rows: Tensor, above: Tensor | None = None) -> Tensor:
     return torch.linalg.qr(stacked, mode="r").R if stacked.shape[0] > stacked.shape[1] else stacked
 
 
-def _placed(matrix: Tensor) -> Tensor:
-    return matrix.cpu() if min(matrix.shape[-2:]) <= SMALL_SIDE else matrix
+def _by_core(decompose: Callable[[Tensor], Sequence[Tensor]], matrices: Tensor) -> list[Tensor]:
+    """What is found of (..., m, n): small matrices on the CPU, and where there is enough to do a part for each core."""
+    small = min(matrices.shape[-2:])
+    if small > SMALL_SIDE and matrices.device.type != "cpu":
+        return list(decompose(matrices))
+    batch, here = matrices.shape[:-2], matrices.cpu()
+    if not batch or here.numel() * small < WORTH_CORES:
+        with one_thread(bool(batch)):
+            return [part.to(matrices.device) for part in decompose(here)]
+    found = list(on_all_cores(decompose, here.flatten(0, len(batch) - 1).split(1)))
+    columns = (torch.cat(column) for column in zip(*found, strict=True))
+    return [column.unflatten(0, batch).to(matrices.device) for column in columns]
 
 
 def _driver(matrix: Tensor) -> str | None:

@@ -3,21 +3,55 @@
 A point holds states; a unit reads its weights from the model each time it runs. After a step of training the two belong
 to different networks, and a Jacobian of the one at the states of the other is of neither. Torch counts the writes to a
 tensor (`_version`), but not those of fused optimizers, of batch norms or through `.data`: so of each weight the middle
-entry is compared too. The question costs a comparison of numbers for each weight and one transfer from each device, and
-is asked at every product.
+entry is compared too. The question costs a comparison of numbers for each weight and one transfer from each device. It
+is asked at every product; inside of `asked_once`, which a measurement of many products opens, at the first and again at
+the end, so that a measurement during which the weights changed is refused too.
 """
 
 from __future__ import annotations
 
 import copy
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from skipscope.errors import InputError
+
+
+class _Measurement:
+    def __init__(self) -> None:
+        self.asked: dict[int, WeightsSeen] = {}  # by their id
+        self.open = True
+
+
+class _Thread(threading.local):
+    measurement: _Measurement | None = None  # that this thread is in
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """Around a measurement: its many products ask for the weights at the first of them and, of all, in the end.
+
+    One inside of another belongs to it.
+    """
+    if _thread.measurement is not None:
+        yield
+        return
+    _thread.measurement = own = _Measurement()
+    try:
+        yield
+    finally:
+        own.open, _thread.measurement = False, None
+    for seen in own.asked.values():
+        seen.check()
 
 
 class WeightsSeen:
@@ -58,6 +92,10 @@ class WeightsSeen:
         )
 
     def check(self) -> None:
+        if (measurement := _thread.measurement) is not None:
+            if id(self) in measurement.asked:
+                return
+            measurement.asked[id(self)] = self
         if (name := self.changed()) is not None:
             raise InputError(
                 f"the weights have changed since this point was computed (first {name}): its states belong to the old "
@@ -129,11 +167,12 @@ class _Checked(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.check = inputs[1]
+        ctx.check, ctx.recorded_in = inputs[1], _thread.measurement
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        ctx.check()
+        if ctx.recorded_in is None or not ctx.recorded_in.open:  # torch may be in another thread than the measurement
+            ctx.check()
         return gradient, None
 
     @staticmethod

@@ -75,6 +75,12 @@ class Inputs:
         twice = self.map(lambda t: torch.cat([t, t], self.axis) if self.carries(t) else t)
         return replace(twice, batch=2 * self.batch)
 
+    def with_samples(self, count: int) -> Inputs:
+        """So many of the samples, from the first on and over again."""
+        places = torch.arange(count) % self.batch
+        some = self.map(lambda t: t.index_select(self.axis, places.to(t.device)) if self.carries(t) else t)
+        return replace(some, batch=count)
+
     def rolled(self) -> Inputs:
         """The samples moved on by one place, the last one to the front."""
         return self.map(lambda t: t.roll(1, self.axis) if self.carries(t) else t)

@@ -21,6 +21,8 @@ from skipscope.module_hooks import Call, following
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
 
+NEVER_SEEN = "batch norms have never seen data"
+
 
 def never_seen(model: nn.Module) -> list[str]:
     """A note on the norms that still have mean 0 and variance 1; nothing where there is none."""
@@ -29,7 +31,7 @@ def never_seen(model: nn.Module) -> list[str]:
     if not fresh:
         return []
     return [
-        f"{len(fresh)} of {len(tracking)} batch norms have never seen data (mean 0, variance 1) and normalise nothing: "
+        f"{len(fresh)} of {len(tracking)} {NEVER_SEEN} (mean 0, variance 1) and normalise nothing: "
         "sizes of states and of Jacobians are not those that training begins with; calibrate=True of "
         "ss.trace and ss.inspect takes the statistics of the batch, on a copy"
     ]

@@ -32,6 +32,7 @@ from pathlib import Path
 
 import torch
 
+from skipscope.cores import one_thread
 from skipscope.errors import InputError
 from skipscope.progress import Progress
 from skipscope.training.checkpoint import Keeper, State
@@ -43,7 +44,7 @@ from skipscope.training.fleet_single import FleetSingle
 from skipscope.training.fleet_stack import FleetStack
 from skipscope.training.history import History
 from skipscope.training.hooks import start_anew
-from skipscope.training.surroundings import one_thread, same_kernels_each_time
+from skipscope.training.surroundings import same_kernels_each_time
 
 LARGEST_STACK = {"cpu": 32, "cuda": 128}  # fully connected networks: of more the states leave a CPU's cache
 SPLIT_FROM = 8  # members, from which on there are two stacks on a CPU, for two cores

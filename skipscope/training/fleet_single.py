@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor
 
+from skipscope.cores import threads_of
 from skipscope.numerics import seed_of
 from skipscope.training.batches import Batches
 from skipscope.training.checkpoint import Run
@@ -27,7 +28,7 @@ from skipscope.training.history import History
 from skipscope.training.loop import right_answers, training_step
 from skipscope.training.processes import Processes
 from skipscope.training.step import Update, trained_weights
-from skipscope.training.surroundings import in_mode, laid_out, little_work, threads_of
+from skipscope.training.surroundings import in_mode, laid_out, little_work
 
 
 class FleetSingle:

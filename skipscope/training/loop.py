@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from skipscope.cores import one_thread
 from skipscope.data.dataset import Split
 from skipscope.errors import InputError
 from skipscope.numerics import seed_of
@@ -26,7 +27,7 @@ from skipscope.training.hooks import At, start_anew
 from skipscope.training.processes import Processes, processes
 from skipscope.training.settings import Settings
 from skipscope.training.step import GraphedStep, Step, Update, trained_weights
-from skipscope.training.surroundings import in_mode, laid_out, little_work, one_thread, same_kernels_each_time, seeded
+from skipscope.training.surroundings import in_mode, laid_out, little_work, same_kernels_each_time, seeded
 
 
 def train(

@@ -1,4 +1,4 @@
-"""What surrounds a training or a measurement and is given back as it was found: modes, generators, kernels, threads.
+"""What surrounds a training or a measurement and is given back as it was found: modes, generators, kernels.
 
 Randomness belongs to an epoch and not to a run: all that is random in an epoch is seeded from the run's seed and the
 epoch's number. So a run that was stopped goes on with the same numbers as one that was not, and there is no state of a
@@ -74,25 +74,6 @@ def laid_out(model: nn.Module, channels_last: bool = True) -> Iterator[torch.mem
     finally:
         for weight in weights:
             weight.data = weight.data.contiguous()
-
-
-@contextmanager
-def threads_of(count: int) -> Iterator[None]:
-    """So many threads of the CPU; a thread of Python that is started inside begins with that number."""
-    before = torch.get_num_threads()
-    if count != before:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
-
-
-@contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    with threads_of(1 if wanted else torch.get_num_threads()):
-        yield
 
 
 def little_work(model: nn.Module, batch: int) -> bool:

@@ -6,7 +6,8 @@ passes the same few batches through the model itself, eagerly, as a training ste
 batch, and with the gradient of the mean cross-entropy of each batch. The images are not augmented, and the model keeps
 its own precision. Nothing of the model changes: buffers are copies, gradients are not stored.
 
-Layers are the modules that hold a `weight` with two or more dimensions, in the order in which they are called.
+Layers are the modules that hold a `weight` with two or more dimensions, or make one by torch's parametrizations, in the
+order in which they are called. Of a parametrised layer the weight is the one that it multiplies by.
 
 activations  what a layer passes on: the input of the next layer that depends on its output, so with norm, activation
              and skip where there are any; for the last one the output of the network
@@ -30,6 +31,7 @@ import xarray
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from skipscope.data.dataset import Split
 from skipscope.errors import InputError
@@ -117,7 +119,8 @@ class Tracker:
             )
         for chosen in self._samples().split(self.batch):
             images = self._images(chosen, next(model.parameters())).requires_grad_()
-            with streaming_activations(layers, streams.get("activations", {})) as finish:
+            with parametrize.cached(), streaming_activations(layers, streams.get("activations", {})) as finish:
+                weights = {name: weight_of(layers[name]) for name in weights}  # those that this pass multiplies by
                 outputs = functional_call(model, buffers, (images,))
                 finish(outputs)
             if weights:
@@ -199,13 +202,18 @@ def _edges(bins: numpy.ndarray) -> dict[str, Any]:
     return {name: ("bin", edge) for name, edge in zip(("low", "high"), bin_edges(bins), strict=True)}
 
 
-def weight_of(module: nn.Module) -> nn.Parameter:
-    return dict(module.named_parameters(recurse=False))["weight"]
+def weight_of(module: nn.Module) -> Tensor:
+    """The weight that a layer multiplies by; inside of `parametrize.cached` that of the pass itself."""
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight
 
 
 def _has_weight(module: nn.Module) -> bool:
-    weight = dict(module.named_parameters(recurse=False)).get("weight")
-    return weight is not None and weight.dim() >= 2
+    own: Tensor | None = dict(module.named_parameters(recurse=False)).get("weight")
+    if own is None and parametrize.is_parametrized(module, "weight"):
+        own = weight_of(module)
+    return own is not None and own.dim() >= 2
 
 
 def called_layers(model: nn.Module, buffers: dict[str, Tensor], images: Tensor) -> dict[str, nn.Module]:

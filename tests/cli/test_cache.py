@@ -12,6 +12,7 @@ import pytest
 import torch
 import typer
 
+from skipscope.cli.talk import talk
 from skipscope.data.download import write_manifest
 from skipscope.sealed import tensor_file
 from tests.commands import run_command
@@ -137,7 +138,13 @@ def test_on_a_terminal_it_asks(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(sys.modules["skipscope.cli.cache"], "_can_ask", lambda: True)
-    monkeypatch.setattr(typer, "confirm", lambda text, **_: asked.append(text) or answer)
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        assert talk._display is None, "bars would be drawn over the question"
+        return answer
+
+    monkeypatch.setattr(typer, "confirm", confirm)
     assert run_command(monkeypatch, "cache", "clean", "--all") == 0
     assert asked[0].startswith("remove 6 entries")
     assert filled["new"].exists() is not answer

@@ -190,6 +190,7 @@ def test_a_folder_of_something_else_is_not_touched(monkeypatch: pytest.MonkeyPat
     assert Path("run/run.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_spectra_are_kept_while_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill, which leaves no time to write, costs the work of seconds."""
     monkeypatch.setattr(inspecting, "UNKEPT", 0.0)

@@ -67,6 +67,11 @@ def test_nothing_is_allocated_for_large_images(monkeypatch: pytest.MonkeyPatch, 
     assert found["replay_error"] is None
 
 
+def test_images_that_no_machine_could_hold_have_units_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    assert run_command(monkeypatch, "units", "torchvision:resnet18", "--input-shape", "3,1000000,1000000") == 0
+    assert "256x62500x62500" in capsys.readouterr().out
+
+
 def test_the_table_says_that_the_replay_was_not_checked(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert run_command(monkeypatch, "units", "net.py:net") == 0
     out = capsys.readouterr().out

@@ -30,7 +30,7 @@ def _known_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         "rank_kept": Range(0.5, 1.0, 2.0, 40),
     }
     monkeypatch.setattr(
-        "skipscope.findings.size_rules.usual", lambda quantity, kind: known.get(quantity) if kind != "other" else None
+        "skipscope.findings.networks.usual", lambda quantity, kind: known.get(quantity) if kind != "other" else None
     )
 
 
@@ -68,6 +68,13 @@ def test_nothing_unusual_is_said_so_with_the_numbers() -> None:
     assert finding.numbers["gradient_growth"] == 1
 
 
+def test_a_network_whose_norms_have_never_seen_data_is_not_compared_with_others() -> None:
+    grown = profile(state_rms=numpy.geomspace(1, 1e3, 8))
+    assert any("usual for" in finding.sentence for finding in findings_of({"profile": grown}))
+    unseen = grown.assign_attrs(notes="4 of 4 batch norms have never seen data (mean 0, variance 1)")
+    assert not any("usual" in finding.sentence for finding in findings_of({"profile": unseen}))
+
+
 def test_a_unit_that_amplifies_is_named_with_its_neighbours() -> None:
     squares = [4.0] * 8
     squares[5] = 36.0
@@ -75,6 +82,13 @@ def test_a_unit_that_amplifies_is_named_with_its_neighbours() -> None:
     assert (finding.severity, finding.unit) == ("unusual", "body.5")
     assert "body.5 multiplies a random change 6 times, 3 times as much as its neighbours (2)" in finding.sentence
     assert finding.numbers == {"gain": 6.0, "neighbours": 2.0}
+
+
+def test_others_that_stand_out_are_counted() -> None:
+    squares = [4.0] * 8
+    squares[1], squares[6] = 36.0, 64.0
+    finding = findings_of({"profile": profile(jacobian_square=squares)})[0]
+    assert finding.sentence.endswith("; so does one other unit.")
 
 
 def test_the_largest_singular_value_is_what_counts_where_it_is_known() -> None:
@@ -147,6 +161,14 @@ def spectra(network: str, lost: float) -> xarray.Dataset:
     )
 
 
+def test_lost_directions_say_of_what_there_are_others() -> None:
+    data = spectra("", 0.5)
+    data = xarray.concat([data, data.isel(unit=[1]).assign_coords(unit=["stage 2"])], "unit")
+    (finding,) = [one for one in findings_of({"spectra": data}) if one.name == "directions are lost"]
+    assert finding.sentence.endswith("; one other stage at least 20 %.")
+    assert str(finding) == f"notable: {finding.sentence}"
+
+
 def history(network: str, accuracy: float) -> xarray.Dataset:
     return xarray.Dataset(
         {"test_accuracy": ("epoch", [0.1, accuracy])}, attrs={"measure": "history", "network": network}
@@ -182,6 +204,8 @@ def test_a_study_is_summed_up_by_its_verdicts() -> None:
     assert overview.findings[0].sentence == "A2 is not reproduced. Steps are equal. Found: found 0.5."
     assert [tile.value for tile in overview.tiles] == ["1", "1", "1"]
     assert overview.figure == "first"
+    assert summary_of({}, claims=claims[2:]).headline == "Its claim could not be decided by this run."
+    assert summary_of({}, claims=2 * claims[2:]).headline == "None of 2 claims could be decided by this run."
 
 
 def test_an_empty_run_has_a_headline() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.measure import passed_states
+from skipscope.measure.gradient_ranks import GradientRanks, gradient_ranks
 from skipscope.models.blocks.dirac import DiracLinear
 from tests.measure.nets import Net
 from tests.trace.families import FAMILIES
@@ -351,3 +354,66 @@ def test_what_does_not_fit_is_said() -> None:
 def test_the_precision_is_said(dtype: torch.dtype, states: str) -> None:
     found = ss.conditioning(nn.Linear(4, 4).to(dtype), torch.randn(9, 4, dtype=dtype))
     assert (found.attrs["dtype"], found.attrs["state_precision"]) == (str(dtype).removeprefix("torch."), states)
+
+
+class Moved(nn.Module):
+    """Samples at axis 0, at axis 1, folded into axis 0, and a layer whose state does not depend on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third, self.place = (nn.Linear(4, 4) for _ in range(4))
+        self.register_buffer("places", torch.randn(5, 4))
+
+    def forward(self, x: Tensor) -> Tensor:  # N, 5, 4
+        x = self.first(x) + self.place(self.places)
+        x = self.second(x.transpose(0, 1)).transpose(0, 1)
+        return self.third(x.flatten(0, 1)).unflatten(0, (-1, 5))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 4, 5, 7])
+def test_the_axis_of_the_samples_is_found_and_not_guessed(samples: int) -> None:
+    """With 4 samples channels are as many, with 5 the tokens are."""
+    found = ss.conditioning(Moved(), torch.randn(samples, 5, 4), weights=False)
+    axes = dict(zip(found["layer"].values.tolist(), found["sample_axis"].values.tolist(), strict=True))
+    assert axes == {"first": 0, "place": -1, "second": 1, "third": 0, "output": 0}
+
+
+class OneSize(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x.view(3, 2, 6)).reshape(2, 3, 6))
+
+
+def test_a_model_of_one_number_of_samples_has_states_only_where_the_axis_is_plain() -> None:
+    found = ss.conditioning(OneSize(), torch.randn(3, 2, 6), weights=False)
+    assert found["layer"].values.tolist() == ["first"]
+    assert "state at second" in found.attrs["left_out"]
+    assert "runs at 3 alone" in found.attrs["left_out"]
+
+
+def test_one_error_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(12)), nn.Linear(8, 3))
+    seen: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def ranks(module: nn.Module, entry: Tensor, error: Tensor, samples: int) -> GradientRanks | None:
+        seen.append(weakref.ref(error))
+        alive.append(sum(one() is not None for one in seen))
+        return gradient_ranks(module, entry, error, samples)
+
+    monkeypatch.setattr(passed_states, "gradient_ranks", ranks)
+    found = ss.conditioning(model, torch.randn(16, 8), targets=torch.arange(16) % 3, states=False, weights=False)
+    assert len(seen) == 13
+    assert max(alive) <= 2
+    assert not any(parameter.grad is not None for parameter in model.parameters())
+    assert (found["gradient_rank"].sel(layer=found["layer"] != "output") > 0).all()
+
+
+def test_gradients_that_do_not_fit_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passed_states, "known_free_bytes", lambda device: 10_000)
+    model = nn.Sequential(nn.Linear(8, 50), nn.ReLU(), nn.Linear(50, 3))
+    with pytest.raises(ss.InputError, match=r"gradients at 4000 samples need about .* GB .* take fewer samples"):
+        ss.conditioning(model, torch.randn(4000, 8), targets=torch.zeros(4000, dtype=torch.long))

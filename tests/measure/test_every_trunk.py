@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from skipscope.measure import law, spectra, verification
+from tests.linear.test_jacobian import FEW
+from tests.slow import thinned
 from tests.trace.nets import CASES
 from tests.trace.test_cases import inputs, traced
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.units])
+@pytest.mark.parametrize("name", thinned((name for name, case in CASES.items() if case.units), fast=FEW))
 def test_works_on_every_trunk(name: str) -> None:
     _, trunk = traced(name)
     point = trunk.at(inputs(CASES[name], 3))

@@ -9,6 +9,7 @@ import xarray
 from skipscope.errors import InputError
 from skipscope.report.figures import alignment, coupling, decay, energy
 from skipscope.report.figures.alignment import UNITS_IN_GRID
+from skipscope.report.style import GREY
 from skipscope.report.views import views
 from skipscope.report.views.alignment import alignment_view
 
@@ -127,6 +128,12 @@ def test_values_up_to_the_classes_have_a_colour_of_their_own_and_the_line_its_nu
     assert curves[0].line.color != curves[4].line.color
     assert sum(bool(curve.showlegend) for curve in curves) == 2
     assert curves[0].marker.symbol[:2] == ("circle", "circle-open")
+    assert figure.data[0].error_y.color == GREY  # Plotly takes no colour per bar
+
+
+def test_the_caption_says_how_many_units_the_line_leaves_out() -> None:
+    for units, words in ((4, "leaves out the first unit:"), (12, "leaves out the first 3 units:")):
+        assert words in alignment_view({"a": alignment_data(units=units)}).figures["a-decay"].caption
 
 
 def test_energy_has_a_marker_a_sample_and_medians() -> None:

@@ -100,6 +100,7 @@ def test_the_map_answers_to_clicks_and_keys(opened: Opened, run: Path) -> None:
     assert panel.is_hidden()
 
 
+@pytest.mark.slow
 def test_the_map_is_coloured_by_what_the_reader_picks(opened: Opened, run: Path) -> None:
     page = opened.page
     before = page.locator(".cell").nth(0).get_attribute("title")
@@ -116,6 +117,7 @@ def test_unconverged_units_are_marked_in_the_map(opened: Opened) -> None:
     assert cell.inner_text().endswith("*")
 
 
+@pytest.mark.slow
 def test_axes_switch_between_linear_and_logarithmic(opened: Opened) -> None:
     page = opened.page
     page.locator(".cell").nth(0).click()
@@ -126,6 +128,7 @@ def test_axes_switch_between_linear_and_logarithmic(opened: Opened) -> None:
     assert page.evaluate(read) == "log"
 
 
+@pytest.mark.slow
 def test_hover_writes_numbers_as_tables_do(opened: Opened, run: Path) -> None:
     page = opened.page
     bars = drawn(page, "spectra-proportions")
@@ -160,6 +163,7 @@ def test_the_csv_of_a_figure_holds_the_dataset(opened: Opened, run: Path) -> Non
         assert found == wanted, unit
 
 
+@pytest.mark.slow
 def test_the_csv_of_a_table_holds_its_cells(opened: Opened) -> None:
     page = opened.page
     table = page.locator("details", has_text="Spectra of a net")
@@ -168,6 +172,7 @@ def test_the_csv_of_a_table_holds_its_cells(opened: Opened) -> None:
     assert [row[0] for row in rows[1:3]] == ["stage1.0", "stage1.1 *"]
 
 
+@pytest.mark.slow
 def test_curves_can_be_toggled(opened: Opened) -> None:
     page = opened.page
     plot = drawn(page, "spectra-scree")
@@ -186,6 +191,7 @@ def test_everything_can_be_reached_with_the_keyboard(opened: Opened) -> None:
     assert {"jump", "theme", "cell", "csv"} <= seen
 
 
+@pytest.mark.slow
 def test_a_legend_answers_to_the_keyboard(opened: Opened) -> None:
     page = opened.page
     drawn(page, "spectra-scree").locator(".legendtoggle").first.press("Enter")
@@ -196,6 +202,7 @@ def test_a_legend_answers_to_the_keyboard(opened: Opened) -> None:
     assert page.evaluate(read) == hidden  # and stays so
 
 
+@pytest.mark.slow
 def test_infinite_numbers_are_words_in_the_csv(browser: Any, tmp_path: Path) -> None:
     data = xarray.Dataset(
         {
@@ -238,6 +245,7 @@ def test_the_demo_opens(browser: Any, small_demo: Result) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_a_study_opens(browser: Any, tmp_path: Path) -> None:
     run_studies("D.spectra", tmp_path / "run", preset="smoke")
     opened = Opened(browser, write_report(tmp_path / "run"))

@@ -102,6 +102,7 @@ def test_a_phone_shows_the_headline_and_the_tiles(theme: str, browser: Any, file
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_long_paragraphs_are_behind_a_click(opened: Opened) -> None:
     words = opened.page.locator(".words", has_text="All numbers in words")
     assert not words.locator("p").is_visible()
@@ -120,6 +121,7 @@ def test_a_finding_opens_its_unit_and_leads_to_its_figure(opened: Opened) -> Non
     assert page.evaluate("() => document.querySelector(':target').dataset.name") == "spectra-plain-depth"
 
 
+@pytest.mark.slow
 def test_severity_is_a_word(opened: Opened) -> None:
     assert opened.page.locator(".findings .severity").all_inner_texts() == ["! unusual", "✓ normal"]
 
@@ -146,6 +148,7 @@ def test_the_open_unit_stays_open(opened: Opened) -> None:
     assert page.locator(".trunk .picks select").nth(1).input_value() == "1"  # the mean singular value
 
 
+@pytest.mark.slow
 def test_networks_are_compared_in_the_open_unit(opened: Opened, file: Path) -> None:
     page = opened.page
     page.locator(".cell").nth(0).click()
@@ -193,6 +196,7 @@ def test_blocks_are_drawn_with_their_skips(opened: Opened) -> None:
     assert page.locator(".stage-name").first.inner_text().split() == ["stage1", "40", "numbers"]
 
 
+@pytest.mark.slow
 def test_attention_and_mlp_are_in_rows_of_their_own(opened: Opened) -> None:
     boxes = [cell.bounding_box() for cell in opened.page.locator(".cell").all()]
     assert boxes[0]["x"] == boxes[1]["x"]
@@ -229,6 +233,7 @@ def test_no_figure_can_be_sent_anywhere(opened: Opened, browser: Any, tmp_path: 
     alone.close()
 
 
+@pytest.mark.slow
 def test_panels_are_below_each_other_on_a_phone(browser: Any, file: Path) -> None:
     opened = Opened(browser, file)
     page = opened.page
@@ -287,6 +292,7 @@ def test_runs_are_compared_on_shared_axes_and_one_scale(browser: Any, tmp_path: 
     opened.close()
 
 
+@pytest.mark.slow
 def test_runs_with_other_units_have_no_differences(browser: Any, tmp_path: Path) -> None:
     with RunFolder(tmp_path / "other", "demo") as run:
         data = spectra_data()
@@ -325,6 +331,7 @@ def test_headings_stay_with_what_follows_on_paper(opened: Opened, tmp_path: Path
     assert (tmp_path / "report.pdf").stat().st_size > 50_000
 
 
+@pytest.mark.slow
 def test_a_study_with_claims_still_reads(browser: Any, tmp_path: Path) -> None:
     opened = Opened(browser, write_page([saved(tmp_path / "run", decided=True)], tmp_path / "report.html"))
     assert opened.page.locator("#claims tbody tr").count() == 1

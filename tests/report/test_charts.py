@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import xarray
 
@@ -137,3 +139,10 @@ def test_a_name_with_markup_does_not_cost_a_figure_its_panels() -> None:
 def test_bars_have_the_colour_of_their_place_and_no_line() -> None:
     (bar,) = chart([Series("counts", ["a", "b"], [3, 4], mode="bars", place=2)], x={}, y={}, height=300).data
     assert (bar.type, bar.marker.color, list(bar.y)) == ("bar", COLOURS[2], [3, 4])
+
+
+def test_error_bars_are_grey_only_where_points_have_colours_of_their_own() -> None:
+    one = Series("a", [1, 2], [1.0, 2.0], mode="markers").with_error(numpy.array([0.1, 0.2]))
+    several = replace(one, more={"marker": {"color": list(COLOURS[:2])}})
+    figures = [chart([each], x=axis("x"), y=axis("y"), height=300) for each in (one, several)]
+    assert [figure.data[0].error_y.color for figure in figures] == [None, GREY]

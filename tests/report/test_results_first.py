@@ -88,6 +88,7 @@ def test_study(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     check(captured.out, captured.err, json_keys={"folder", "claims"})
 
 
+@pytest.mark.slow
 def test_demo(
     small_demo: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,3 +76,12 @@ def test_units_have_skip_branch_and_shape(with_layers: bool) -> None:
     assert (first["skip"], first["branch"], second["branch"]) == ("projection", "attention", "linear")
     assert first["shape"] == ("4 x 8 x 2" if with_layers else "64 numbers")
     assert second["shape"] == "32 numbers"
+    assert "side_outputs" not in first
+
+
+def test_side_outputs_belong_to_the_only_network() -> None:
+    views = [View(numbers=[numbers(network, "gain", [1.0, 2.0], "gain")]) for network in ("a", "b")]
+    unit = next(iter(views[0].numbers[0].values))
+    (one,) = trunk_maps({}, views[:1], {unit: ["attn.weights", "router"]})
+    assert [each.get("side_outputs") for each in one["units"]] == ["attn.weights, router", None]
+    assert all("side_outputs" not in each for one in trunk_maps({}, views, {unit: ["x"]}) for each in one["units"])

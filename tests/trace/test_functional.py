@@ -17,6 +17,7 @@ from skipscope.trace.export import export
 from skipscope.trace.functional import functional
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
+from tests.slow import thinned
 
 
 class WrittenTwice(nn.Module):
@@ -272,7 +273,7 @@ class RandomWrites(nn.Module):
         return total + sum(tensor.cos().sum() for tensor in tensors)
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 10) for start in range(0, 30, 10)])
+@pytest.mark.parametrize("seeds", thinned([range(start, start + 10) for start in range(0, 30, 10)], fast=[range(10)]))
 def test_random_programs_that_write_through_views(seeds: range) -> None:
     torch.manual_seed(0)
     x = torch.randn(5, 6, dtype=torch.float64)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.trace.freshness import WeightsSeen
+from skipscope.trace.freshness import WeightsSeen, asked_once
 from tests.slow import thinned
 from tests.trace.nets import D, Residual, mlp
 
@@ -198,3 +198,45 @@ def test_converted_weights_are_given_up_with_the_point() -> None:
     assert trunk.precision._converted is not None
     trunk.at(x)
     assert trunk.precision._converted is None
+
+
+def test_a_measurement_asks_for_the_weights_once_and_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Net().eval(), torch.randn(3, D)
+    trunk = ss.trace(model, x)
+    point = trunk.at(x)
+    asked = []
+    monkeypatch.setattr(WeightsSeen, "changed", lambda self: asked.append(self))
+    with asked_once():
+        J = trunk.units[0].jacobian(point)
+        for _ in range(5):
+            J.matmat(torch.randn(3, D, 2))
+            J.rmatmat(torch.randn(3, D, 2))
+        assert len(asked) == 1
+    assert len(asked) == 2
+    J.rmatmat(torch.randn(3, D, 2))
+    assert len(asked) > 2
+
+
+def test_a_measurement_during_which_the_weights_change_is_refused() -> None:
+    model, x = Net().eval(), torch.randn(3, D)
+    trunk = ss.trace(model, x)
+    point = trunk.at(x)
+
+    def change(done: int, total: int) -> None:
+        if done == 1:
+            _in_place(model)
+
+    with pytest.raises(ss.SkipscopeError, match="the weights have changed"):
+        ss.alignment(trunk, point, k=2, progress=change)
+
+
+def test_what_was_recorded_in_a_measurement_is_refused_after_it() -> None:
+    model, x = Net().eval(), torch.randn(3, D)
+    trunk = ss.trace(model, x)
+    with asked_once():
+        J = trunk.units[0].jacobian(trunk.at(x))
+        J.rmatmat(torch.randn(3, D, 2))
+    _in_place(model)
+    for product in (J.matmat, J.rmatmat):
+        with pytest.raises(ss.SkipscopeError, match="the weights have changed"):
+            product(torch.randn(3, D, 2))

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from skipscope.cores import one_thread
 from skipscope.data import digits
 from skipscope.models.names import build
 from skipscope.training import Settings, train
-from skipscope.training.surroundings import little_work, one_thread
+from skipscope.training.surroundings import little_work
 
 
 @pytest.fixture

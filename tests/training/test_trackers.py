@@ -12,6 +12,8 @@ import torch
 import xarray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from skipscope.data.dataset import Images
 from skipscope.errors import InputError
@@ -278,3 +280,31 @@ def test_what_cannot_be_tracked_is_refused() -> None:
 def test_a_model_without_weights_is_refused() -> None:
     with pytest.raises(InputError, match="ReLU has no weights to look at"):
         look(nn.ReLU(), Tracker(None, blobs(), **FEW))
+
+
+class Halved(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 0.5 * weight
+
+
+@pytest.mark.parametrize("preset", ["halved", "weight norm", "spectral norm"])
+def test_weights_that_are_made_by_parametrizations_are_those_that_act(preset: str) -> None:
+    """Against the same network with the made weights as its own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
+    split = blobs()
+    made = copy.deepcopy(model)
+    layer = made[0]
+    assert isinstance(layer, nn.Linear)
+    if preset == "halved":
+        register_parametrization(layer, "weight", Halved())
+    elif preset == "weight norm":
+        weight_norm(layer)
+    else:
+        spectral_norm(layer).eval()
+    with torch.no_grad():
+        model[0].weight.copy_(layer.weight)  # type: ignore[arg-type]
+    tracker = Tracker([0, 1], split, training=False, **FEW)
+    xarray.testing.assert_allclose(look(made, tracker), look(model, tracker), rtol=1e-5)
+    assert not is_parametrized(model)
+    assert is_parametrized(made[0], "weight")

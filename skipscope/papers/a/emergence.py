@@ -88,9 +88,7 @@ def _drawn(bench: Bench, subject: Subject) -> xarray.Dataset:
     images, _ = subject.samples(bench.device)
     model: Any = subject.network(subject.seeds[0], bench.device).initial().eval()
     trunk, rows = traced(model, images[:2]), []
-    progress = bench.steps(f"untrained networks of {subject.title}")
-    for done, seed in enumerate(subject.seeds):
-        progress(done, len(subject.seeds))
+    for seed in bench.each(f"untrained networks of {subject.title}", subject.seeds):
         model.load_state_dict(subject.network(seed, bench.device).initial().state_dict())
         row = _line(trunk, images)
         if model.spec.flat:
@@ -143,10 +141,8 @@ def traced(model: AlignmentNet | Any, images: Tensor) -> Trunk:
 def _followed(bench: Bench, subject: Subject, seed: int) -> xarray.Dataset:
     found, trunk = _traced(bench, subject, seed)
     images, _ = subject.samples(bench.device)
-    progress = bench.steps(f"alignment of {subject.title}, seed {seed}")
     model, rows = found.model, []
-    for done, epoch in enumerate(subject.looks):
-        progress(done, len(subject.looks))
+    for epoch in bench.each(f"alignment of {subject.title}, seed {seed}", subject.looks):
         if epoch in found.snapshots:  # a diverged one has no more
             model.load_state_dict(dict(found.snapshots[epoch]))  # the trunk runs with the live weights
             splits = {"train": subject.data.train, "test": subject.data.test}

@@ -38,6 +38,7 @@ class TrainingSettings(Constrained):
     epochs: int = 250
     batch: int = 128
     rate: float = 0.1
+    momentum: float = 0.9
     weight_decay: float = 5e-3
     clip: float | None = None  # the largest norm of a gradient
     decay_budget: Annotated[float | None, at_least(0)] = None  # takes the place of weight_decay: see `decay_budget_of`
@@ -51,7 +52,8 @@ class TrainingSettings(Constrained):
 
     def training(self, samples: int) -> Settings:
         """Of a training with so many samples."""
-        plain = Settings(self.epochs, self.batch, rate=self.rate, weight_decay=self.weight_decay, clip=self.clip)
+        shared = {name: getattr(self, name) for name in ("rate", "momentum", "weight_decay", "clip")}
+        plain = Settings(self.epochs, self.batch, **shared)
         if self.decay_budget is None:
             return plain
         wanted = self.decay_budget / decay_budget_of(replace(plain, weight_decay=1.0), samples)
@@ -119,9 +121,8 @@ def subject(
     model = names.fitting(f"{kind}-mnist-w{width}-b{settings.blocks}", tuple(data.shape), data.classes)
     if not model:
         raise InputError(f"{text}: no network of {kind} takes images of {tuple(data.shape)}")
-    form = " with pre-activation" if PREACTIVATION in options else ""
     return Subject(
-        title or f"{kind}{form} on {data.name}",
+        title or _plain_title(model + options, data.name),
         model + options,
         data,
         settings.training(len(data.train)),
@@ -133,8 +134,13 @@ def subject(
 
 def is_changed(of: Subject) -> bool:
     """Whether it has a title of its own, not that of its type and data alone: it differs in one thing from others."""
-    kind = of.model.partition("-")[0]
-    return of.title != f"{kind} on {of.data.name}"
+    return of.title != _plain_title(of.model, of.data.name)
+
+
+def _plain_title(model: str, data: str) -> str:
+    """Of a type of network, with its form, on a data set."""
+    form = " with pre-activation" if PREACTIVATION in model else ""
+    return f"{model.partition('-')[0]}{form} on {data}"
 
 
 def judged_as(text: str, of: Subject) -> str:

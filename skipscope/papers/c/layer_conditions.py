@@ -20,16 +20,18 @@ import xarray
 from torch import Tensor, nn
 
 from skipscope.measure import conditioning
-from skipscope.measure.layers import OUTPUT, State, run, undisturbed_run
+from skipscope.measure.layers import OUTPUT, run, undisturbed_run
+from skipscope.measure.passed_states import State
 from skipscope.models.network import BlockNetwork
 from skipscope.module_hooks import Call
 from skipscope.papers.c.subjects import MEASURED_EPOCH, PLAIN, RESIDUAL, TwinSettings, TwinSubject, subjects
-from skipscope.papers.c.twins import Reached, measured_twins, twins, with_fit
+from skipscope.papers.c.twins import Reached, measured_twins, reached, twins, with_fit
 from skipscope.papers.kit import Bench
 from skipscope.spectrum.condition import Reduction
 from skipscope.trace.inputs import Inputs
 
 REDUCTION: Reduction = "max"  # of a tensor's condition numbers, over its modes
+ALONG = ("weight_condition", "weight_status", "hidden_condition", "hidden_status", "between")
 
 
 def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
@@ -40,7 +42,9 @@ def layer_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     state is one between blocks. measured_epoch, (network, seed): 0 for a network that diverged before the first look.
     """
     studies = ["C.linear"] if "linear" in of.options else ["C.weights", "C.hidden"]
-    return bench.shared(f"conditions-{of.key(bench.device)}", partial(_measured_conditions, bench, of), studies)
+    key = of.key(bench.device)
+    bench.shared(f"conditions-along-{key}", partial(_conditions_along, bench, of), studies)
+    return bench.shared(f"conditions-{key}", partial(_measured_conditions, bench, of), studies)
 
 
 def conditions_of_subjects(bench: Bench, settings: TwinSettings) -> dict[str, xarray.Dataset]:
@@ -76,6 +80,27 @@ def _measured_conditions(bench: Bench, of: TwinSubject) -> xarray.Dataset:
         },
     )
     return with_fit(data, among)
+
+
+def _conditions_along(bench: Bench, of: TwinSubject) -> xarray.Dataset:
+    """Of the first network of each kind at every look, (network, epoch, layer); nothing after a divergence.
+
+    Before the training norms have no statistics of their own, and take the batch's.
+    """
+    images, _ = of.samples(bench.device)
+    among, seed = twins(bench, of), of.seeds[0]
+    networks = {title: reached(bench, of, title, seed, among) for title in of.models}
+    looks = [(title, epoch) for title, network in networks.items() for epoch in network.looks]
+    pieces: dict[str, list[xarray.Dataset]] = {title: [] for title in networks}
+    for title, epoch in bench.each(f"condition numbers of {of.title} along the training", looks):
+        found = conditions(networks[title].at(epoch), images, batch_statistics=epoch == 0)
+        kept = {name: ("layer", found[name]) for name in ALONG}
+        pieces[title].append(xarray.Dataset(kept, {"epoch": epoch}))
+    along = [xarray.concat(own, "epoch").expand_dims(network=[title]) for title, own in pieces.items()]
+    fill = {name: "" for name in ALONG if name.endswith("status")}
+    joined = xarray.concat(along, "network", join="outer", fill_value={**dict.fromkeys(ALONG, numpy.nan), **fill})
+    about = {"title": of.title, "data": of.data.name, "reduction": REDUCTION, "samples": len(images), "seed": seed}
+    return joined.assign_attrs(of.kind("conditions_along") | about)
 
 
 def conditions(

@@ -219,10 +219,9 @@ def measured_twins(
 ) -> dict[str, numpy.ndarray]:
     """What a function measures of one network, by name; of all twins at equal rates: (network, seed, ...)."""
     among, pairs = twins(bench, of), list(product(of.models, of.seeds))
-    progress, rows = bench.steps(f"{what} of {of.title}"), []
-    for done, (title, seed) in enumerate(pairs):
-        progress(done, len(pairs))
-        rows.append(measure(reached(bench, of, title, seed, among)))
+    rows = [
+        measure(reached(bench, of, title, seed, among)) for title, seed in bench.each(f"{what} of {of.title}", pairs)
+    ]
     columns = {name: numpy.array([row[name] for row in rows]) for name in rows[0]}
     shape = (len(of.models), len(of.seeds))
     return {name: values.reshape(*shape, *values.shape[1:]) for name, values in columns.items()}

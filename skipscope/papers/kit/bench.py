@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from skipscope.data import Dataset, load, load_or_digits
 from skipscope.papers.kit.claims import FIRST_JUDGED_SEED
@@ -18,6 +18,7 @@ from skipscope.training.networks import Network, Trained, trained
 if TYPE_CHECKING:
     import xarray
 
+T = TypeVar("T")
 MOST_NETWORKS = 1000  # of one kind in a run
 MOST_CALIBRATION = 100
 
@@ -92,6 +93,13 @@ class Bench:
     def steps(self, what: str) -> Callable[[int, int], None]:
         """Progress of one thing that is done: called with how much of it is done and how much there is."""
         return lambda done, total: self._announce(what, done, total)
+
+    def each(self, what: str, items: Sequence[T]) -> Iterator[T]:
+        """The items one after another, with the progress through them, and its end."""
+        for done, item in enumerate(items):
+            self._announce(what, done, len(items))
+            yield item
+        self._announce(what, len(items), len(items))
 
     def note(self, text: str) -> None:
         self.run.note(text)

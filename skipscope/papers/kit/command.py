@@ -24,7 +24,7 @@ from skipscope.cli.report import report_written
 from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
 from skipscope.data.specs import NAMES
 from skipscope.errors import InputError
-from skipscope.papers.kit.names import PRESETS, ids, require_known
+from skipscope.papers.kit.names import PRESETS, ids, require_known, require_possible_settings
 from skipscope.registration import papers
 from skipscope.text_table import in_columns
 
@@ -189,6 +189,7 @@ def run(
     settings = _changes(changes or [], weights, data)
     _require_preset(preset)
     require_known(id)
+    require_possible_settings(id, settings)
     require_device(device)
     require_data(data)
     require_folder(out)

@@ -112,7 +112,8 @@ const trunk = (place, maps) => {
     if (k < 0) return;
     const unit = map.units[k];
     const figures = make("div", {});
-    const words = [unit.name, unit.branch && `branch: ${BRANCH_WORDS[unit.branch] || unit.branch}`, unit.skip && `skip: ${unit.skip}`];
+    const words = [unit.name, unit.branch && `branch: ${BRANCH_WORDS[unit.branch] || unit.branch}`, unit.skip && `skip: ${unit.skip}`,
+      unit.side_outputs && `also gives: ${unit.side_outputs}`];
     panel.replaceChildren(make("h3", {}, words.filter(Boolean).join(", ")),
       make("div", { class: "columns" }, make("div", { class: "scroll" }, numbersOf(unit.name)), figures));
     for (const one of map.curves[unit.name] || []) figures.append(...small(one), make("p", { class: "note" }, one.about));

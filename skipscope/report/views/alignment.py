@@ -114,8 +114,9 @@ def _grid_caption(title: str, data: xarray.Dataset, way: str) -> str:
 
 def _decay_caption(title: str, data: xarray.Dataset) -> str:
     fit = depth_fit(data)
+    first = "the first unit" if fit.first == 1 else f"the first {fit.first} units"
     line = (
-        f"The line leaves out the first {counted(fit.first, 'unit')}: slope {number(fit.slope)}, "
+        f"The line leaves out {first}: slope {number(fit.slope)}, "
         f"R² {number(fit.r_squared)} from {counted(fit.units, 'unit')}."
         if numpy.isfinite(fit.slope)
         else f"No line: {counted(fit.units, 'unit')} are too few."

@@ -272,3 +272,13 @@ def test_counterfactuals_and_a_convolutional_network(tmp_path: Path) -> None:
         data = load_run(run.path).dataset(name)
         if data.attrs.get("title") == "without weight decay":
             assert data["epoch"].values.tolist() == [round(end * settings.epochs) for end in ENDS]
+
+
+def test_networks_with_preactivation_are_measured_as_the_others_are(tmp_path: Path) -> None:
+    """Their form is no change that is compared with something: they have all quantities, K = 30 among them."""
+    settings = replace(ALIGNMENT.presets["smoke"], subjects=("type1-digits-preactivation",))
+    with RunFolder(tmp_path / "run", "study A.alignment") as run:
+        found = run_of(ALIGNMENT, run, settings)
+    (measured,) = found[A3]
+    assert measured.subject == "type1-digits-preactivation"
+    assert alignment.WIDE_ADJACENT in measured.values

@@ -43,7 +43,7 @@ SMALL2 = Theorem2Settings(
     relu_networks=3,
     relu_depths=(2, 4, 8),
     per_decade=2,
-    steps=200,
+    steps=150,
 )
 
 

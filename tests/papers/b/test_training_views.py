@@ -67,10 +67,12 @@ def test_losses_and_rates_by_depth() -> None:
     assert tuned_losses({"some": parts}, excess=False).data[0].y[2] == pytest.approx(numpy.log10(0.5))
 
 
-def test_what_diverged_has_no_point() -> None:
-    (curve,) = by_depth({"some": [a_part(4, [1.0, 3.0]), a_part(8, [1.0, numpy.inf])]}, "final", "loss").data
-    assert curve.y[0] == 2
-    assert numpy.isnan(curve.y[1])
+def test_what_diverged_is_counted_at_the_mean_of_the_others() -> None:
+    parts = [a_part(4, [1.0, 3.0]), a_part(8, [1.0, numpy.inf]), a_part(16, [numpy.inf, numpy.inf])]
+    (curve,) = by_depth({"some": parts}, "final", "loss").data
+    assert list(curve.y[:2]) == [2, 1]
+    assert numpy.isnan(curve.y[2])
+    assert list(curve.text) == ["", "1 of 2 diverged", "2 of 2 diverged"]
 
 
 def test_rounding_is_no_distance() -> None:

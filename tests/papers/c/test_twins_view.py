@@ -12,7 +12,7 @@ import xarray
 from skipscope.papers.c.figures.layer_conditions import hidden_conditions, rank_shares, weight_conditions
 from skipscope.papers.c.figures.twins import at_best, generalisation, in_paper, places, twin_accuracies, twin_curves
 from skipscope.papers.c.views import VIEWS
-from skipscope.papers.c.views.layer_conditions import gradient_ranks_view, layer_conditions_view
+from skipscope.papers.c.views.layer_conditions import conditions_along_view, gradient_ranks_view, layer_conditions_view
 from skipscope.papers.c.views.twins import by_title, drift_view, generalisation_view, twins_view
 from skipscope.report.page import write_report
 from skipscope.report.style import COLOURS
@@ -105,6 +105,18 @@ def conditions_data(*, seeds: int = 2, layers: int = 10) -> xarray.Dataset:
             "samples": 500,
         },
     )
+
+
+def along_data() -> xarray.Dataset:
+    """Those of the first seed, at epochs 0 and 5, at which weights have ten times the condition; ResNeXt has no 5."""
+    before = conditions_data().isel(seed=0, drop=True)[["weight_condition", "weight_status", "hidden_condition"]]
+    before = before.assign(conditions_data().isel(seed=0, drop=True)[["hidden_status", "between"]])
+    after = before.copy(deep=True).assign(weight_condition=10 * before["weight_condition"])
+    after["weight_condition"][2] = after["hidden_condition"][2] = numpy.nan
+    after["weight_status"][2] = after["hidden_status"][2] = ""
+    joined = xarray.concat([before, after], xarray.IndexVariable("epoch", [0, 5]))
+    about = {"measure": "conditions_along", "study": "C.weights, C.hidden", "title": CASE, "seed": 1000}
+    return joined.transpose("network", "epoch", "layer").assign_attrs(about)
 
 
 def ranks_data(*, seeds: int = 2, layers: int = 6) -> xarray.Dataset:
@@ -402,6 +414,18 @@ def test_the_view_of_condition_numbers() -> None:
     )
 
 
+def test_the_view_of_condition_numbers_along_the_training() -> None:
+    view = conditions_along_view({f"conditions-along-{RELU}": along_data()})
+    check(view)
+    rows = [list(row)[1:] for row in view.tables[0].rows]
+    assert rows[:2] == [["PlainNet", "0", "4.5", "1", "5 of 8"], ["PlainNet", "5", "5.5", "1", "5 of 8"]]
+    assert rows[-1] == ["ResNeXt", "5", "-", "-", "8 of 8"]
+    figure = view.figures[f"conditions-along-{RELU}-looks"].figure
+    lines = [line for line in figure.data if line.x is not None and len(line.x)]
+    assert {line.name for line in lines} == {"epoch 0", "epoch 5"}
+    assert len(lines) == 2 * 5  # weights and states of three networks at two epochs, of which one has none
+
+
 def test_the_view_of_rank_shares() -> None:
     view = gradient_ranks_view({f"histograms-ranks-{RELU}": ranks_data()})
     check(view)
@@ -416,6 +440,7 @@ def test_a_report_of_saved_datasets(tmp_path: Path) -> None:
     parts = {
         f"twins-{RELU}": twins_data(seeds=1),
         f"conditions-{RELU}": conditions_data(seeds=1),
+        f"conditions-along-{RELU}": along_data(),
         f"histograms-ranks-{RELU}": ranks_data(seeds=1),
         "accuracy-generalisation": generalisation_data(),
     }
@@ -423,5 +448,5 @@ def test_a_report_of_saved_datasets(tmp_path: Path) -> None:
         for name, data in parts.items():
             run.write_dataset(name, data)
     text = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    for measure in ("twins", "generalisation", "layer_conditions", "gradient_ranks"):
+    for measure in ("twins", "generalisation", "layer_conditions", "conditions_along", "gradient_ranks"):
         assert VIEWS[measure].heading in text

@@ -189,6 +189,7 @@ def given(tmp_path: Path) -> Callable[[int], dict[str, str]]:
     return made
 
 
+@pytest.mark.slow
 def test_networks_with_given_weights_are_measured_and_judged(
     given: Callable[[int], dict[str, str]], tmp_path: Path
 ) -> None:

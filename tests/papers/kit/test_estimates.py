@@ -20,6 +20,7 @@ from skipscope.papers.kit.estimates import (
     Slope,
     estimated,
 )
+from tests.slow import thinned
 
 SIMULATED = 4000
 # From the scale on which networks spread evenly to the one on which they are measured.
@@ -37,7 +38,7 @@ def covered(made: Callable[[], Estimate], truth: float, count: int) -> float:
     return sum(low <= truth <= high for low, high in intervals) / count
 
 
-@pytest.mark.parametrize("n", [3, 5, 8, 16])
+@pytest.mark.parametrize("n", thinned([3, 5, 8, 16], fast=[3, 8]))
 @pytest.mark.parametrize("scale", BACK)
 def test_the_intervals_of_student_cover_the_truth_as_often_as_they_say(n: int, scale: Scale) -> None:
     random, middle = numpy.random.default_rng(n), 0.4

@@ -364,3 +364,10 @@ def test_wrong_options_are_one_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1
     assert message in lines[0]
+
+
+def test_progress_through_items_begins_at_nothing_and_ends() -> None:
+    told: list[tuple[str, int, int]] = []
+    bench = Bench("X.some", None, preset="smoke", seed=0, device="cpu", announce=lambda *one: told.append(one))  # type: ignore[arg-type]
+    assert list(bench.each("looking", "ab")) == ["a", "b"]
+    assert told == [("looking", 0, 2), ("looking", 1, 2), ("looking", 2, 2)]

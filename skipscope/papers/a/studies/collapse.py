@@ -160,11 +160,9 @@ def along(aligned: xarray.Dataset, found: Mapping[int, xarray.Dataset], name: st
 def _along(bench: Bench, chosen: Subject, seed: int) -> xarray.Dataset:
     """(epoch, layer), over all training samples."""
     network = chosen.trained(bench, seed)
-    progress = bench.steps(f"neural collapse of {chosen.title}, seed {seed}")
     model, found = network.model, []
     epochs = [epoch for epoch in chosen.looks if epoch in network.snapshots]
-    for done, epoch in enumerate(epochs):
-        progress(done, len(epochs))
+    for epoch in bench.each(f"neural collapse of {chosen.title}, seed {seed}", epochs):
         model.load_state_dict(dict(network.snapshots[epoch]))
         found.append(collapse(model, _train(chosen, bench)))
     whole = xarray.concat(found, xarray.DataArray(epochs, dims="epoch", name="epoch"), combine_attrs="drop_conflicts")

@@ -110,13 +110,17 @@ def _points(
     values: Sequence[numpy.ndarray],
     symbols: Sequence[str] | None = None,
 ) -> Series:
-    """Means with error bars, against depth. What is not finite has no point."""
-    finite = [bool(numpy.isfinite(row).all()) for row in values]
-    means = [float(row.mean()) if own else numpy.nan for row, own in zip(values, finite, strict=True)]
-    spreads = [spread(row) if own else 0.0 for row, own in zip(values, finite, strict=True)]
+    """Means with error bars, against depth. Networks without a finite value are left out and counted at the point."""
+    kept = [row[numpy.isfinite(row)] for row in values]
+    means = [float(row.mean()) if len(row) else numpy.nan for row in kept]
+    spreads = [spread(row) for row in kept]
+    without = [len(row) - len(own) for row, own in zip(values, kept, strict=True)]
+    text = [f"{count} of {len(row)} diverged" if count else "" for count, row in zip(without, values, strict=True)]
     more = {"error_y": {"array": spreads, "thickness": 1}, "showlegend": None, **_marker(place, symbols)}
-    hover = "depth %{x}: %{y:.4g} ± %{error_y.array:.2g}"
-    return Series(name, _depths(parts), means, hover, place=place, size=8, more=more)
+    more |= {"textposition": "bottom left"} if any(text) else {}
+    hover = "depth %{x}: %{y:.4g} ± %{error_y.array:.2g} %{text}"
+    mode = "lines+markers+text" if any(text) else "lines+markers"
+    return Series(name, _depths(parts), means, hover, place=place, mode=mode, size=8, text=text, more=more)
 
 
 def _marker(place: int, symbols: Sequence[str] | None) -> dict[str, Any]:

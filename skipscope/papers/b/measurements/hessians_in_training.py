@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy
 import torch
 import xarray
 
+from skipscope.cores import on_all_cores
 from skipscope.papers.b.learning_rates import BestRate, best_rate, tuned
 from skipscope.papers.b.networks import Ensemble, train_grid
 from skipscope.papers.b.networks.hessian import RELATIVE_NOISE, spectrum_numbers
 from skipscope.papers.b.subjects import ARCHITECTURES, WhitenedData
 from skipscope.papers.kit import Bench
-from skipscope.training.surroundings import one_thread
 
-T = TypeVar("T")
-R = TypeVar("R")
 CONVERGED_SHARE = 0.01  # of the first excess loss
 EXCESSES = (3.0, 1.0, 0.1, 0.01, 0.001)  # losses above the optimum at which networks are compared
 AT_EXCESS = 0.05  # decades: a Hessian as close as this is taken for that at the loss itself
@@ -73,29 +69,14 @@ class Descents:
             weights = trained.snapshots[step][member].to(self.bench.device)
             return {"step": step, **spectrum_numbers(trained.spec, weights, self.white.moments)}
 
-        progress = self.bench.steps(f"Hessians of {self.architecture} networks on their way")
+        everywhere = on_all_cores if torch.device(self.bench.device).type == "cpu" else map
         found: dict[str, numpy.ndarray] = {}
         empty = numpy.full((len(steps), max(map(len, steps))), numpy.nan)
-        for done, (where, numbers) in enumerate(zip(places, self._in_threads(numbers_at, places), strict=True)):
-            progress(done, len(places))
+        counted = self.bench.each(f"Hessians of {self.architecture} networks on their way", places)
+        for where, numbers in zip(counted, everywhere(numbers_at, places), strict=True):
             for key, value in numbers.items():
                 found.setdefault(key, empty.copy())[where] = value
         return found
-
-    def _in_threads(self, compute: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """In the order of the items. On a CPU one matrix keeps one core busy: as many at a time as torch has threads.
-
-        Eigenvalues that one core finds alone do not depend on the number of cores.
-        """
-        if torch.device(self.bench.device).type != "cpu":
-            yield from map(compute, items)
-            return
-        threads = torch.get_num_threads()
-        with one_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                yield from pool.map(compute, items)
-            finally:
-                pool.shutdown(cancel_futures=True)
 
 
 def calibrated(descents: Descents, steps: int, per_decade: int) -> tuple[float, BestRate]:

@@ -126,9 +126,9 @@ def conditions(
         M = moments.sxx - moments.syx
         of_m.append(float(torch.linalg.cond(M)))
         turning.append(float(torch.linalg.eigvals(M).imag.abs().max()) > IMAGINARY_ROUNDING)
-        for n, (column, count) in itertools.product((1, 2), enumerate(units)):
+        cases = list(itertools.product((1, 2), enumerate(units)))
+        for n, (column, count) in bench.each(f"condition numbers of n-shortcut networks on {label}", cases):
             spec = ShortcutSpec(n * count, data.width, n)
-            bench.steps(f"condition numbers of {n}-shortcut networks on {label}")(column, len(units))
             if spec.parameters <= MOST_PARAMETERS:
                 found[place, n - 1, column] = _condition(shortcut_hessian(spec, _zeros(spec, M), moments).matrix)
     return xarray.Dataset(
@@ -249,8 +249,8 @@ def relu_by_depth(bench: Bench, white: WhitenedData, *, networks: int, depths: S
     }
     seeds = bench.seeds(networks)
     found = numpy.full((len(kinds), len(depths), networks), numpy.nan)
-    for (row, (name, kind, seen)), (column, depth) in itertools.product(enumerate(kinds.values()), enumerate(depths)):
-        bench.steps(f"Hessians of {kind} {name} networks")(column, len(depths))
+    cases = list(itertools.product(enumerate(kinds.values()), enumerate(depths)))
+    for (row, (name, kind, seen)), (column, depth) in bench.each("Hessians of networks by depth", cases):
         spec = ARCHITECTURES[name].spec(depth, kind)
         for place, seed in enumerate(seeds):
             weights = initial_weights(spec, ARCHITECTURES[name].init, seed, device=bench.device)
@@ -318,8 +318,7 @@ def escape(bench: Bench, data: WhitenedData, *, networks: int, steps: int, per_d
     seeds = bench.calibration_seeds(networks) + bench.seeds(networks)
     cases = list(itertools.product(SHORTCUT_DEPTHS, START_FACTORS))
     found = []
-    for done, (n, start) in enumerate(cases):
-        bench.steps("training n-shortcut networks from small weights")(done, len(cases))
+    for n, start in bench.each("training n-shortcut networks from small weights", cases):
         ended = train_grid(
             ShortcutSpec(LAYERS, COMPONENTS, n),
             data.moments,

@@ -22,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from skipscope.cores import one_thread
 from skipscope.errors import InputError
 from skipscope.papers.b.networks.loss import Data, loss_of, passed, suited
 from skipscope.papers.b.networks.network import ZERO_FACTOR, ShortcutSpec, initial_weights
 from skipscope.training.step import WARM_UP
-from skipscope.training.surroundings import WORTH_THREADS, one_thread
+from skipscope.training.surroundings import WORTH_THREADS
 
 DIVERGED_ABOVE = 1e6  # times a member's first loss
 LOOK_EVERY = 50  # steps: how often a GPU is asked which members have diverged

@@ -177,10 +177,8 @@ def _alike(one: xarray.DataArray, plain: xarray.DataArray) -> dict[Quantity, Any
 
 def _at_start(bench: Bench, white: WhitenedData, name: str, depth: int, seeds: Sequence[int]) -> xarray.Dataset:
     spec, init = ARCHITECTURES[name].spec(depth), ARCHITECTURES[name].init
-    progress = bench.steps(f"Hessians of {name} networks of depth {depth}")
     rows = []
-    for done, seed in enumerate(seeds):
-        progress(done, len(seeds))
+    for seed in bench.each(f"Hessians of {name} networks of depth {depth}", seeds):
         rows.append(spectrum_numbers(spec, initial_weights(spec, init, seed, device=bench.device), white.moments))
     columns = {key: numpy.array([row[key] for row in rows]) for key in rows[0]}
     columns["log_condition"] = log_condition(columns["largest"], columns["tenth"])

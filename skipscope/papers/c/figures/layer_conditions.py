@@ -48,6 +48,35 @@ def hidden_conditions(dataset: xarray.Dataset) -> Any:
     return _with_levels(figure, levels)
 
 
+def conditions_along(dataset: xarray.Dataset) -> Any:
+    """Condition numbers of weights (left) and of states between blocks (right) against the layer, one row per network,
+    one line per look. What is not finite is left out."""
+    data, names = numbered(dataset), names_of(dataset, "network")
+    series: list[Series] = []
+    for row, name in enumerate(names):
+        for place, epoch in enumerate(dataset["epoch"].values):
+            here = data.sel(network=name, epoch=epoch)
+            for column, key in enumerate(("weight", "hidden")):
+                there = (here[f"{key}_status"].astype(str) == "finite").values
+                there &= (here["between"].values == 1) | (key == "weight")
+                x, y = here["layer"].values[there], here[f"{key}_condition"].values[there]
+                title, panel = f"epoch {epoch}", 2 * row + column
+                hover = "layer %{x}: %{y:.3g}"
+                series.append(Series(title, x, y, hover, f"{name}, {title}", panel, place, "lines", width=1.5))
+    rows = len(names)
+    return chart(
+        series,
+        panels=[f"{name}, {what}" for name in names for what in ("weights", "states between blocks")],
+        columns=2,
+        x=[axis("layer" if panel >= 2 * rows - 2 else "") for panel in range(2 * rows)],
+        y=[axis("" if panel % 2 else "condition number", log=True) for panel in range(2 * rows)],
+        height=300 * rows + 110,
+        shared_yaxes="columns",
+        vertical_spacing=0.25 / rows,
+        horizontal_spacing=0.08,
+    )
+
+
 def rank_shares(dataset: xarray.Dataset) -> Any:
     """Rank over full rank of back-propagated errors and of weight gradients against the layer, one row per time."""
     times = names_of(dataset, "when")

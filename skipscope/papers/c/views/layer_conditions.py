@@ -10,6 +10,7 @@ import xarray
 from skipscope.papers.c.figures.layer_conditions import (
     SHARES,
     between_blocks,
+    conditions_along,
     hidden_conditions,
     rank_shares,
     weight_conditions,
@@ -46,6 +47,12 @@ RANKS = (
     "singular in PlainNet and not in residual networks: PlainNet's curves should lie low, the others at 1. It shows no "
     "figure."
 )
+ALONG = (
+    "{title}, seed {seed}: condition numbers of weights and of hidden states between blocks against the layer, at "
+    "every look along the training; epoch 0 is before it. What is not finite is left out, and counted in the table. "
+    "The paper shows the end of the training alone."
+)
+ABOUT_ALONG = "log10 of condition numbers, median over the layers where it is finite."
 ABOUT_WEIGHTS = (
     "log10 of condition numbers, mean and standard deviation over seeds. Spearman: rank correlation of layer and "
     "condition number. Not finite: layers, of all seeds."
@@ -81,6 +88,45 @@ def layer_conditions_view(datasets: Mapping[str, xarray.Dataset]) -> View:
     return View(
         [_weights(cases), _hidden(cases)], figures, [*sentences, *others_named(list(shown), "Condition numbers")]
     )
+
+
+def conditions_along_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    cases = by_title(datasets)
+    names = dict(zip(cases, datasets, strict=True))
+    figures = {
+        f"{names[title]}-looks": Picture(
+            ALONG.format(title=sentence_case(title), seed=int(data.attrs["seed"])),
+            conditions_along(data),
+            made_by(data),
+        )
+        for title, data in cases.items()
+    }
+    columns: dict[str, Cell] = {
+        "weights, median": _median_along("weight"),
+        "states, median": _median_along("hidden"),
+        "states that are not finite": _not_finite,
+    }
+    title, rows = "Condition numbers along the training", {"network": "network", "epoch": "epoch"}
+    return View([table_of_each(cases, title, columns, ABOUT_ALONG, what="case", rows=rows, names=3)], figures)
+
+
+def _median_along(key: str) -> Callable[[xarray.Dataset], str]:
+    def cell(here: xarray.Dataset) -> str:
+        finite = here[f"{key}_condition"].values[_finite(here, key)]
+        return number(float(numpy.median(numpy.log10(finite)))) if finite.size else "-"
+
+    return cell
+
+
+def _not_finite(here: xarray.Dataset) -> str:
+    between = here["between"].values == 1
+    return f"{int((between & ~_finite(here, 'hidden')).sum())} of {int(between.sum())}"
+
+
+def _finite(here: xarray.Dataset, key: str) -> numpy.ndarray:
+    """At which layers; of states those between blocks."""
+    finite: numpy.ndarray = here[f"{key}_status"].values.astype(str) == "finite"
+    return finite & (here["between"].values == 1) if key == "hidden" else finite
 
 
 def gradient_ranks_view(datasets: Mapping[str, xarray.Dataset]) -> View:

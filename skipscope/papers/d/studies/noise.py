@@ -125,9 +125,7 @@ def _measured(network: MeasuredNetwork, bench: Bench, settings: NoiseSettings) -
     shape = (len(MIXTURES), len(settings.mixing), len(names), settings.draws)
     shares, ones = (numpy.zeros((*shape, network.count)) for _ in range(2))
     histogram = numpy.zeros((*shape[:3], len(BINS) - 1))
-    say = bench.steps(f"noise in {network.title}")
-    for done, place in enumerate(numpy.ndindex(*shape)):
-        say(done, int(numpy.prod(shape)))
+    for place in bench.each(f"noise in {network.title}", list(numpy.ndindex(*shape))):
         m, t, u, draw = place
         unit, mixing = network.trunk[names[u]], settings.mixing[t]
         if mixing == 1.0 and draw > 0:  # no noise in it: one draw is all
