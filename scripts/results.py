@@ -87,8 +87,6 @@ def how_made(saved: SavedRun) -> list[str]:
 def verdicts(saved: SavedRun) -> list[str]:
     record = saved.record
     lines = [f"## {record['what']}, preset {record['preset']}", ""]
-    notes = [f"- {note}" for note in record.get("notes", [])]
-    lines += [*notes, ""] if notes else []
     lines += ["| claim | verdict | expected | measured |", "|---|---|---|---|"] if saved.claims else []
     for decision in saved.claims:
         because = f" ({decision.reason})" if decision.reason else ""
@@ -97,7 +95,9 @@ def verdicts(saved: SavedRun) -> list[str]:
         cells = (f"{decision.id}: {decision.claim}", verdict, decision.expected)
         escaped = [cell.replace("|", "\\|") for cell in (*cells, in_words(decision.measured))]
         lines.append(f"| {' | '.join(escaped)} |")
-    return [*lines, ""]
+    notes = [f"- {note}" for note in record.get("notes", [])]
+    between = [""] if notes and saved.claims else []
+    return [*lines, *between, *notes, ""]
 
 
 def in_markdown(table: Table) -> list[str]:

@@ -8,6 +8,7 @@ theory/                the theorems as code
 networks/              the paper's networks, of types 1 to 3
 subjects.py            what is trained: a type of network on a data set, and how
 emergence.py           what is measured of these networks on their way through the training
+grids.py, doses.py     the paper's grids of Jacobians; networks that differ in one number, with intervals
 quantities.py          what claims speak of, and where these datasets hold it
 views/, figures/       what a report shows of the datasets
 
@@ -28,6 +29,7 @@ PAPER = Paper(
     studies={
         "alignment": "Residual alignment of a type of network on a data set (RA1 to RA4)",  # A1 to A7
         "counterfactuals": "Residual alignment without weight decay, and with stochastic depth",  # A11, A16
+        "decay": "Residual alignment by weight decay and length of the training",  # more numbers for A16
         "skips": "Residual alignment with and without skips, trained alike",  # A8
         "classes": "Large singular values and the number of classes",  # A9
         "sizes": "Residual alignment across depths and widths",  # A10

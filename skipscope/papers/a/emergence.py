@@ -20,6 +20,7 @@ from torch import Tensor
 from skipscope.measure import alignment, trajectories
 from skipscope.measure.alignment_summary import alignment_summary, depth_fit
 from skipscope.measure.trajectories import METRICS
+from skipscope.papers.a.grids import in_papers_layout
 from skipscope.papers.a.networks import AlignmentNet
 from skipscope.papers.a.quantities import WIDE_RANK
 from skipscope.papers.a.subjects import decay_budget_of, is_changed
@@ -103,8 +104,12 @@ def _drawn(bench: Bench, subject: Subject) -> xarray.Dataset:
 
 
 def portraits(bench: Bench, subject: Subject) -> None:
-    """Of the first seed, in the end: the grids at one sample, and the paths of several of each class."""
-    seed = next((seed for seed in subject.seeds if not subject.trained(bench, seed).diverged), None)
+    """Of the first seed, in the end: the grids at one sample, and the paths of several of each class.
+
+    A run that has them already needs no weights for it.
+    """
+    last = emergence(bench, subject)["train_accuracy"].isel(epoch=-1)  # NaN after a divergence
+    seed = next((seed for seed in subject.seeds if math.isfinite(float(last.sel(seed=seed)))), None)
     if seed is None:
         bench.note(f"{subject.title}: all networks diverged, so that there are no grids and no paths to show")
         return
@@ -115,15 +120,23 @@ def portraits(bench: Bench, subject: Subject) -> None:
     def trunk() -> Trunk:
         return _traced(bench, subject, seed)[1]
 
-    def grids() -> xarray.Dataset:
+    def of_one_image(k: int) -> xarray.Dataset:
         images, _ = subject.samples(bench.device, 1)
-        return alignment(trunk(), images, k=subject.data.classes, chance=0, tol=TOLERANCE).assign_attrs(about)
+        return alignment(trunk(), images, k=k, classes=subject.data.classes, chance=0, tol=TOLERANCE)
+
+    def grids() -> xarray.Dataset:
+        # Not of 100 classes: grids of 16 blocks would take 20 MB, of which a panel shows the first corner.
+        return of_one_image(min(subject.data.classes, WIDE_RANK)).assign_attrs(about)
+
+    def papers_grids() -> xarray.Dataset:
+        return in_papers_layout(of_one_image(_wide_rank(trunk()))).assign_attrs(about)
 
     def paths() -> xarray.Dataset:
         images, labels = subject.samples(bench.device, PATHS_PER_CLASS * min(subject.data.classes, 10))
         return trajectories(trunk(), images, labels=labels, seed=bench.seed).assign_attrs(about)
 
-    bench.sweep([Task(f"alignment-{key}", grids), Task(f"trajectories-{key}", paths)], studies=["A.alignment"])
+    tasks = {"alignment": grids, "grids": papers_grids, "trajectories": paths}
+    bench.sweep([Task(f"{name}-{key}", task) for name, task in tasks.items()], studies=["A.alignment"])
 
 
 def _traced(bench: Bench, subject: Subject, seed: int) -> tuple[Trained, Trunk]:
@@ -206,7 +219,11 @@ def _jacobians(trunk: Trunk, images: Tensor | Point, classes: int) -> dict[str, 
 
 def _wide(trunk: Trunk, images: Tensor | Point, classes: int) -> dict[str, Any]:
     """m of more singular vectors than classes, as in the paper's figures."""
-    k = min(WIDE_RANK, *(int(numpy.prod(unit.entry_shape)) for unit in trunk.units))
-    jacobians = alignment(trunk, images, k=k, classes=classes, grids=False, tol=TOLERANCE)
+    jacobians = alignment(trunk, images, k=_wide_rank(trunk), classes=classes, grids=False, tol=TOLERANCE)
     over_chance = alignment_summary(jacobians)["ujv_over_chance"]
     return {f"wide_over_chance_{kind}": float(over_chance.sel(pairs=kind)) for kind in ("all", "adjacent")}
+
+
+def _wide_rank(trunk: Trunk) -> int:
+    """The K of the paper's figures, or as many singular vectors as the smallest state has."""
+    return min(WIDE_RANK, *(int(numpy.prod(unit.entry_shape)) for unit in trunk.units))

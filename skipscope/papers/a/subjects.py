@@ -2,6 +2,8 @@
 
 With -preactivation at the end of a subject, type1-mnist-preactivation, norms and activations stand before the matrices.
 With -w512 behind the data, type1-cifar10-w512, a fully connected network has another width than the settings give.
+With -authors at the very end, type1-mnist-authors, networks are trained as in the authors' notebook and not as the
+settings say: another recipe is another subject.
 """
 
 from __future__ import annotations
@@ -20,6 +22,17 @@ from skipscope.training import Settings
 
 FULLY_CONNECTED = "type1"
 PREACTIVATION = "-preactivation"
+AUTHORS = "-authors"
+# How the authors' notebook trains, as far as it is known: rate 0.1 along a cosine, no momentum.
+AUTHORS_TRAINING: dict[str, Any] = {
+    "epochs": 50,
+    "batch": 1024,
+    "rate": 0.1,
+    "momentum": 0.0,
+    "weight_decay": 1e-2,
+    "clip": None,
+    "decay_budget": None,
+}
 LOOKS = (0.0, 0.02, 0.06, 0.15, 0.4, 0.7, 1.0)  # shares of the training after which a network is measured
 
 ENDS = (0.0, 1.0)  # before the training and after it
@@ -41,6 +54,8 @@ class TrainingSettings(Constrained):
     momentum: float = 0.9
     weight_decay: float = 5e-3
     clip: float | None = None  # the largest norm of a gradient
+    augmentation: str = "none"  # of training images; the authors have "paper-a" for subsets of CIFAR-10
+    precision: str = "float32"  # of the training
     decay_budget: Annotated[float | None, at_least(0)] = None  # takes the place of weight_decay: see `decay_budget_of`
     images: Annotated[int, at_least(1)] = 10  # training samples at which Jacobians are taken
     looks: Looks = LOOKS
@@ -52,7 +67,8 @@ class TrainingSettings(Constrained):
 
     def training(self, samples: int) -> Settings:
         """Of a training with so many samples."""
-        shared = {name: getattr(self, name) for name in ("rate", "momentum", "weight_decay", "clip")}
+        names = ("rate", "momentum", "weight_decay", "clip", "augmentation", "precision")
+        shared = {name: getattr(self, name) for name in names}
         plain = Settings(self.epochs, self.batch, **shared)
         if self.decay_budget is None:
             return plain
@@ -95,16 +111,20 @@ def subject(
     least_width: int = 0,
     title: str = "",
 ) -> Subject:
-    """text: type and data, type1-mnist, and -preactivation for blocks of that form. options: of the network's name.
+    """text: type and data, type1-mnist; -preactivation for blocks of that form, -authors for the authors' training.
+    options: of the network's name.
 
     classes: only the first so many, with as many samples in all, so that the training has as many steps. label_noise:
     the share of the training labels that are drawn at random. seeds: as many judged ones as the settings say by
     default. least_width: of a fully connected network, times the number of classes. title: type and data by default.
     """
-    whole = re.fullmatch(r"(?P<kind>[^-]*)-?(?P<source>.*?)(-w(?P<width>\d+))?", text.removesuffix(PREACTIVATION))
+    form = text.removesuffix(AUTHORS)
+    if form != text:
+        settings = replace(settings, **AUTHORS_TRAINING)
+    whole = re.fullmatch(r"(?P<kind>[^-]*)-?(?P<source>.*?)(-w(?P<width>\d+))?", form.removesuffix(PREACTIVATION))
     kind, source = (whole["kind"], whole["source"]) if whole else ("", "")
     wanted_width = int(whole["width"]) if whole and whole["width"] else settings.width
-    if text.endswith(PREACTIVATION):
+    if form.endswith(PREACTIVATION):
         options = PREACTIVATION + options
     if kind not in TYPES or not source:
         raise InputError(f"'{text}': expected one of {', '.join(TYPES)} and a data set, such as type1-mnist")
@@ -121,11 +141,12 @@ def subject(
     model = names.fitting(f"{kind}-mnist-w{width}-b{settings.blocks}", tuple(data.shape), data.classes)
     if not model:
         raise InputError(f"{text}: no network of {kind} takes images of {tuple(data.shape)}")
+    training = settings.training(len(data.train))
     return Subject(
-        title or _plain_title(model + options, data.name),
+        title or _plain_title(model + options, data.name, training),
         model + options,
         data,
-        settings.training(len(data.train)),
+        training,
         tuple(bench.seeds(settings.networks) if seeds is None else seeds),
         looks=tuple(sorted({round(look * settings.epochs) for look in settings.looks})),
         images=settings.images,
@@ -134,19 +155,20 @@ def subject(
 
 def is_changed(of: Subject) -> bool:
     """Whether it has a title of its own, not that of its type and data alone: it differs in one thing from others."""
-    return of.title != _plain_title(of.model, of.data.name)
+    return of.title != _plain_title(of.model, of.data.name, of.training)
 
 
-def _plain_title(model: str, data: str) -> str:
+def _plain_title(model: str, data: str, training: Settings) -> str:
     """Of a type of network, with its form, on a data set."""
     form = " with pre-activation" if PREACTIVATION in model else ""
-    return f"{model.partition('-')[0]}{form} on {data}"
+    given = [getattr(training, name) == value for name, value in AUTHORS_TRAINING.items() if name != "decay_budget"]
+    return f"{model.partition('-')[0]}{form} on {data}{', trained as by the authors' if all(given) else ''}"
 
 
 def judged_as(text: str, of: Subject) -> str:
     """The name of a subject among those of a claim: without the path of its data, and of digits that stand in for other
     data their own, since they decide nothing about these."""
-    plain = re.sub(r":.*?(?=(-w\d+)?(-preactivation)?$)", "", text)
+    plain = re.sub(r":.*?(?=(-w\d+)?(-preactivation)?(-authors)?$)", "", text)
     if not of.data.stands_in_for:
         return plain
     return plain.replace(of.data.stands_in_for, "digits")

@@ -36,6 +36,7 @@ PAPER = Paper(
         "hidden": "Condition numbers of hidden states, layer by layer (figure 9)",  # C5, C6
         "linear": "Condition numbers in networks with linear units (figures 12 and 13)",  # C7
         "deeper": "Networks of 200 layers (figures 10 and 11)",  # more numbers for C1 to C6
+        "norms": "Which statements need batch norms, and which need none",  # more numbers for C1, C3 to C6, C8, C15
         "dirac": "DiracNets: an identity in the weights in place of skips",  # C17
         "orthogonal": "PlainNets with equal singular values (section 6.5)",  # C16
         "generalisation": "Conditioning and generalisation of 40 networks",  # C14

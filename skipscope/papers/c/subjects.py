@@ -24,6 +24,7 @@ from skipscope.constraints import Constrained, Expectation, at_least, each, not_
 from skipscope.data import Dataset, Split
 from skipscope.errors import InputError
 from skipscope.models import names
+from skipscope.models.specification import LARGE_BLOCKS
 from skipscope.papers.kit import Bench, Measured, Quantity, Subject
 from skipscope.runs.sweep import keyed
 from skipscope.training import Settings
@@ -36,6 +37,7 @@ FOUR_PATHS, TWO_PATHS = "ResNeXt of 4 paths", "ResNeXt of 2 paths"
 WITH_PATHS = {PATHS: "resnext", FOUR_PATHS: "resnext-c4", TWO_PATHS: "resnext-c2"}
 DIRACS = {DIRAC: "diracnet", ADDITIVE: "diracnet-additive", RESIDUAL: "resnet"}
 KNOWN = FAMILIES | WITH_PATHS | DIRACS
+LAYERS_OF_BASIC = 6  # of three stages, two layers of a block in each: depths are 6 n + 2
 SUBJECT = r"([a-z][a-z0-9]*(?:-mnist)?)-(\d+)((?:-[a-z]+\d*)*)(?::(.+))?"
 IN_WORDS = {"connected": "fully connected", "linear": "linear units", "nonorm": "no norms"}  # options
 SMOKE: dict[str, Any] = {  # for tests: one epoch, in which nothing is learnt
@@ -170,7 +172,7 @@ DEEP = {"cifar10-110": 5, "mnist-110": 5, "cifar100-110": 5, "mnist-200": 2, "mn
 SMALL = "mnist-60-connected"
 COST_OF_DEEP = (
     "skipscope study run C.accuracy,C.weights,C.hidden --preset full --device cuda --set subjects=cifar10-110 "
-    "(about 45 minutes of one H200; every 10 minutes can be a command: --resume goes on)"
+    "--set titles=PlainNet,ResNet (about 45 minutes of one H200; every 10 minutes can be a command: --resume goes on)"
 )
 COST_AFTER_ACCURACY = {  # of studies that measure the networks of C.accuracy
     "smoke": "seconds",
@@ -282,10 +284,17 @@ def subject(
     samples, tested = _fewer(settings.samples, data.train), _fewer(settings.test_samples, data.test)
     if (samples, tested) != (None, None):
         data = data.subset(samples=samples, test_samples=tested)
-    form = options if source != "imagenet" or "-large" in options else f"{options}-large"
+    form = options if "-large" in options or not _is_large(source, depth, options) else f"{options}-large"
     models = {title: _named(title, depth, form, data, text) for title in settings.titles}
     chosen = bench.seeds(settings.seeds(text) if seeds is None else seeds)
     return TwinSubject(text, data, models, settings, tuple(chosen), shown)
+
+
+def _is_large(source: str, depth: int, options: str) -> bool:
+    """Whether a network is one for large images: always on ImageNet, and at depths that basic blocks do not have, the
+    101 layers of tables 3 and 4."""
+    basic = "connected" not in options and "bottleneck" not in options
+    return source == "imagenet" or (basic and depth in LARGE_BLOCKS and (depth - 2) % LAYERS_OF_BASIC != 0)
 
 
 def _fewer(wanted: int | None, split: Split) -> int | None:

@@ -17,13 +17,18 @@ from itertools import product
 from typing import Any
 
 import numpy
+import torch
 import xarray
+from torch import nn
+from torch.nn import functional
 
+from skipscope.data import Split
 from skipscope.models.network import BlockNetwork
-from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, Recipe, TwinSubject
+from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, WITH_PATHS, Recipe, TwinSubject
 from skipscope.papers.kit import Bench
 from skipscope.training import accuracy
 from skipscope.training.networks import Trained
+from skipscope.training.surroundings import in_mode
 
 NOT_TRAINED = "not trained"
 PAPER: dict[str, dict[str, tuple[float, float]]] = {  # accuracies in training and in the test, tables 1 to 4
@@ -33,6 +38,15 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {  # accuracies in training a
     "imagenet-101": {PLAIN: (0.1537, 0.1494), RESIDUAL: (0.8856, 0.7732), PATHS: (0.8974, 0.7848)},
     "mnist-200": {PLAIN: (0.1123, 0.0892)},
 }
+# Our subjects beside which a table of another name stands, and its data where they differ from ours. Table 3 says 101
+# layers, where the figures of the same networks say 110.
+IN_PLACE_OF = {
+    "cifar100-101": ("cifar100-110", ""),
+    "cifar100-101-large": ("cifar100-110", ""),
+    "imagenette-101": ("imagenet-101", "ImageNet"),
+    "imagenette-101-large": ("imagenet-101", "ImageNet"),
+}
+BOTTLENECK = "-bottleneck"
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,7 @@ def choice(ranked: Mapping[str, Sequence[Recipe]], titles: Sequence[str], go_on:
 def twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     """Accuracies (network, seed, rate), NaN for networks that diverged, and all of training at the measured rate.
 
+    test_loss_along: at the epochs of looks, NaN at others, since trainings keep test accuracies alone.
     reached_...: of the network that is measured, at `best_rate` and `best_warmup`: after `reached_epoch`, the last one
     unless it diverged.
     """
@@ -107,6 +122,7 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
     recipes = chosen(bench, of)
     shape = (len(of.models), len(of.seeds))
     along = {name: numpy.full((*shape, of.epochs), numpy.nan) for name in ("loss", "train_accuracy", "test_accuracy")}
+    test_loss = numpy.full((*shape, of.epochs), numpy.nan)
     each = (*shape, len(recipes.go_on))
     by_rate = {name: numpy.full(each, numpy.nan) for name in ("train_accuracy", "test_accuracy")}
     by_rate["status"] = numpy.full(each, NOT_TRAINED, dtype=object)
@@ -130,13 +146,16 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
             epoch = last_epoch(found[measured], of.epochs)
             reached["best_rate"][here], reached["best_warmup"][here] = measured.rate, measured.warmup
             reached["reached_epoch"][here] = epoch
-            model = Reached(of, title, seed, measured, epoch, found[measured], bench.device).at(epoch)
+            network_reached = Reached(of, title, seed, measured, epoch, found[measured], bench.device)
+            for look in network_reached.looks[1:]:  # before the training norms have no statistics of their own
+                test_loss[(*here, look - 1)] = mean_loss(network_reached.at(look), of.data.test)
+            model = network_reached.at(epoch)
             reached["reached_train_accuracy"][here] = accuracy(model, of.data.train)
             reached["reached_test_accuracy"][here] = accuracy(model, of.data.test)
             history = found[measured].history.to_dataset()
             for name, values in along.items():
                 values[here][: history.sizes["epoch"]] = history[name].values
-    papers = PAPER.get(of.name, {})
+    papers, papers_data = in_tables(of.name, tuple(of.models))
     return xarray.Dataset(
         {
             **{name: (("network", "seed", "rate"), values) for name, values in by_rate.items()},
@@ -144,6 +163,7 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
             "loss": (("network", "seed", "epoch"), along["loss"]),
             "train_accuracy_along": (("network", "seed", "epoch"), along["train_accuracy"]),
             "test_accuracy_along": (("network", "seed", "epoch"), along["test_accuracy"]),
+            "test_loss_along": (("network", "seed", "epoch"), test_loss),
         },
         {
             "network": list(of.models),
@@ -162,9 +182,31 @@ def _trained_twins(bench: Bench, of: TwinSubject) -> xarray.Dataset:
             "chance": 1 / of.data.classes,
             "paper_train": json.dumps({title: train for title, (train, _) in papers.items()}) if papers else "",
             "paper_test": json.dumps({title: test for title, (_, test) in papers.items()}) if papers else "",
+            "paper_data": papers_data,
             "models": json.dumps(dict(of.models)),
         },
     )
+
+
+def mean_loss(model: nn.Module, split: Split, batch: int = 512) -> float:
+    """Cross-entropy in evaluation mode, mean over all images."""
+    weight, whole = next(model.parameters()), 0.0
+    with in_mode(model, training=False), torch.no_grad():
+        for part in torch.arange(len(split), device=split.device).split(batch):
+            answers = model(split.images(part).to(weight.device, weight.dtype))
+            whole += float(functional.cross_entropy(answers, split.labels[part].to(weight.device), reduction="sum"))
+    return whole / len(split)
+
+
+def in_tables(subject: str, titles: Sequence[str]) -> tuple[dict[str, tuple[float, float]], str]:
+    """What tables 1 to 4 have for networks with these titles, and of which data where these are others than ours.
+
+    The paper says neither what blocks nor how many paths its networks have: theirs stand beside ours of every form.
+    """
+    name, data = IN_PLACE_OF.get(subject.removesuffix(BOTTLENECK), (subject.removesuffix(BOTTLENECK), ""))
+    table = PAPER.get(name, {})
+    found = {title: PATHS if title in WITH_PATHS else title for title in titles}
+    return {title: table[theirs] for title, theirs in found.items() if theirs in table}, data if table else ""
 
 
 def last_epoch(network: Trained, epochs: int) -> int:

@@ -232,7 +232,13 @@ def test_alignment_and_collapse_look_at_the_same_networks(tmp_path: Path, monkey
     assert len(of(found, A3)[alignment.WIDE_AT_START]) == settings.untrained == 2
     saved = load_run(tmp_path / "run")
     kinds = [saved.dataset(name).attrs.get("measure") for name in saved.names]
-    assert sorted(filter(None, kinds)) == ["alignment", "collapse_along", "emergence", "trajectories"]
+    assert sorted(filter(None, kinds)) == [
+        "alignment",
+        "alignment_grids",
+        "collapse_along",
+        "emergence",
+        "trajectories",
+    ]
     for name in saved.names:
         data = saved.dataset(name)
         if data.attrs.get("measure") == "emergence":

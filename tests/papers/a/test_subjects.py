@@ -21,7 +21,7 @@ from skipscope.papers.a.studies.counterfactuals import CounterfactualSettings
 from skipscope.papers.a.studies.labels import LabelsSettings
 from skipscope.papers.a.studies.sizes import SizesSettings
 from skipscope.papers.a.studies.skips import SkipsSettings
-from skipscope.papers.a.subjects import TrainingSettings, judged_as, subject
+from skipscope.papers.a.subjects import TrainingSettings, is_changed, judged_as, subject
 from skipscope.papers.kit import Bench
 from skipscope.runs import RunFolder, load_run
 
@@ -182,3 +182,38 @@ def test_networks_that_all_diverge_leave_a_note(tmp_path: Path) -> None:
         assert emergence(own, of)["line_shape"].isel(epoch=-1).isnull().all()
         portraits(own, of)
     assert "all networks diverged" in load_run(tmp_path / "run").record["notes"][0]
+
+
+def test_the_authors_training_is_a_subject_of_its_own(bench: Bench) -> None:
+    """Another recipe: it must not count among the networks that decide a claim."""
+    settings = replace(TINY, samples=None, decay_budget=15.0)
+    of = subject(bench, settings, "type1-digits-w60-preactivation-authors")
+    assert of.model == "type1-digits-w60-b2-preactivation"
+    assert of.title == "type1 with pre-activation on digits, trained as by the authors"
+    training = of.training
+    assert (training.epochs, training.batch, training.rate) == (50, 1024, 0.1)
+    assert (training.momentum, training.weight_decay, training.schedule) == (0.0, 1e-2, "cosine")
+    assert of.looks[-1] == 50
+    assert not is_changed(of)
+    assert judged_as("type1-mnist:a/b-w60-preactivation-authors", of) == "type1-mnist-w60-preactivation-authors"
+    assert of.key("cpu") != subject(bench, settings, "type1-digits-w60-preactivation").key("cpu")
+
+
+def test_augmentation_and_precision_are_those_of_the_training(bench: Bench) -> None:
+    of = subject(bench, replace(TINY, augmentation="paper-a", precision="bfloat16"), "type2-digits")
+    assert (of.training.augmentation, of.training.precision) == ("paper-a", "bfloat16")
+    with pytest.raises(InputError, match="augmentation"):
+        replace(TINY, augmentation="rain")
+
+
+def test_what_a_run_has_drawn_needs_no_weights(tmp_path: Path) -> None:
+    """So that a run goes on where only its datasets were kept."""
+    settings = replace(TINY, networks=1, epochs=1, looks=(0.0, 1.0))
+    with RunFolder(tmp_path / "run", "study A") as run:
+        own = Bench("A.alignment", run, preset="smoke", seed=0, device="cpu")
+        of = subject(own, settings, "type3-digits")  # stages of one block each, which have no line
+        portraits(own, of)
+        assert {name.partition("-")[0] for name in run.datasets()} >= {"alignment", "grids", "trajectories"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(of), "trained", None)
+            portraits(own, of)

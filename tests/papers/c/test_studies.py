@@ -32,7 +32,7 @@ from skipscope.papers.c.studies.histograms import STUDY as HISTOGRAMS
 from skipscope.papers.c.studies.histograms import HistogramSettings
 from skipscope.papers.c.studies.linear import STUDY as LINEAR
 from skipscope.papers.c.studies.weights import STUDY as WEIGHTS
-from skipscope.papers.c.subjects import PATHS, PLAIN, RESIDUAL, SMOKE, Recipe, TwinSettings, subject
+from skipscope.papers.c.subjects import FOUR_PATHS, PATHS, PLAIN, RESIDUAL, SMOKE, Recipe, TwinSettings, subject
 from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Study
 from skipscope.papers.kit.running import together
 from skipscope.runs import RunFolder, load_run
@@ -309,6 +309,10 @@ def test_each_rate_has_its_accuracy(bench: Bench) -> None:
     assert table["loss"].sizes["epoch"] == 3
     kept = twins.reached(bench, of, RESIDUAL, of.seeds[0], twins.twins(bench, of))
     assert kept.looks == (0, 1, 3)
+    answers = kept.at(3)(of.data.test.images())
+    expected = torch.nn.functional.cross_entropy(answers, of.data.test.labels)
+    assert float(table["test_loss_along"][2]) == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert table["test_loss_along"].notnull().values.tolist() == [True, False, True]
     weight = [kept.at(epoch).first.weight for epoch in kept.looks]
     assert not torch.equal(weight[0], weight[1])
     assert not torch.equal(weight[1], weight[2])
@@ -374,6 +378,33 @@ def test_datasets_are_what_the_report_expects(whole: tuple[Path, Evidence]) -> N
 def test_the_papers_numbers_stand_beside_its_own_networks() -> None:
     assert set(twins.PAPER) >= {"mnist-110", "cifar10-110", "cifar100-110", "imagenet-101"}
     assert twins.PAPER["cifar100-110"][RESIDUAL] == (0.9984, 0.7227)
+    assert twins.in_tables("cifar10-110", TITLES) == (twins.PAPER["cifar10-110"], "")
+    assert twins.in_tables("mnist-60-connected", TITLES) == ({}, "")
+
+
+def test_the_papers_numbers_stand_beside_other_forms_of_its_networks() -> None:
+    """Whose blocks and paths the paper does not say; and Imagenette is in the place of ImageNet, and says so."""
+    paths, none = twins.in_tables("cifar10-110-bottleneck", (RESIDUAL, FOUR_PATHS))
+    assert (paths[FOUR_PATHS], none) == (twins.PAPER["cifar10-110"][PATHS], "")
+    assert twins.in_tables("cifar100-101", (PLAIN,)) == ({PLAIN: (0.0372, 0.0368)}, "")
+    large, data = twins.in_tables("imagenette-101", TITLES)
+    assert (large, data) == (twins.PAPER["imagenet-101"], "ImageNet")
+
+
+@pytest.mark.parametrize(
+    ("text", "large"),
+    [
+        ("imagenette-101", True),
+        ("cifar100-101", True),
+        ("cifar100-101-bottleneck", False),
+        ("mnist-50", False),  # 6 n + 2
+        ("mnist-101-connected", False),
+        ("imagenet-50", True),
+    ],
+)
+def test_networks_of_101_layers_are_those_for_large_images(text: str, large: bool) -> None:
+    source, depth, options, _ = networks._parts(text)
+    assert networks._is_large(source, depth, options) == large
 
 
 def test_a_network_is_trained_once_in_a_run(whole: tuple[Path, Evidence]) -> None:

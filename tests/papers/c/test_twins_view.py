@@ -190,6 +190,15 @@ def test_curves_along_training() -> None:
     assert [shape.y0 for shape in figure.layout.shapes] == [0.1, 0.1]
 
 
+def test_the_test_loss_is_that_of_looks() -> None:
+    data = twins_data()
+    figure = twin_curves(data.assign(test_loss_along=2 * data["test_accuracy_along"]))
+    traces = [trace for trace in figure.data if trace.xaxis == "x4"]
+    assert [len(traces), figure.layout.yaxis4.type] == [6, "log"]
+    assert all(trace.connectgaps for trace in traces)
+    assert [annotation.text for annotation in figure.layout.annotations][3] == "test loss, at looks"
+
+
 def test_known_networks_look_the_same_everywhere() -> None:
     assert places(["one", "ResNet", "two", "PlainNet"]) == {"one": 4, "ResNet": 1, "two": 5, "PlainNet": 0}
     alone = twin_curves(twins_data().isel(network=[1]))

@@ -21,12 +21,14 @@ import xarray
 
 from skipscope.constraints import at_least, each, not_empty
 from skipscope.papers.a import PAPER
+from skipscope.papers.a.doses import doses, of_one_series
 from skipscope.papers.a.emergence import emergence, train_all
 from skipscope.papers.a.quantities import at_look, seeds_of, trend
 from skipscope.papers.a.subjects import ENDS, SMOKE, Looks, TrainingSettings, decay_budget_of, judged_as, subject
 from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Quantity, Study
 
 COUNTS = (2, 3, 5, 7, 10)
+EXPECTED = "The paper finds no more large singular values than classes."
 RANK_TREND = Quantity("Spearman of large singular values and C", "correlation")
 RANK_OVER_CLASSES = {count: Quantity(f"large singular values / C, C = {count}", "ratio") for count in COUNTS}
 CLASSES = Quantity("C")
@@ -59,6 +61,7 @@ def run(bench: Bench, settings: ClassesSettings) -> Evidence:
     }
     train_all(bench, subjects.values())
     found = {count: emergence(bench, one) for count, one in subjects.items()}
+    doses(bench, of_one_series(found), "number of classes", title="Networks of few and many classes", expected=EXPECTED)
     return evidence(found, judged_as(settings.subject, whole))
 
 

@@ -20,6 +20,7 @@ import xarray
 
 from skipscope.constraints import at_least, each, from_to, including, not_empty
 from skipscope.papers.a import PAPER
+from skipscope.papers.a.doses import doses, of_one_series
 from skipscope.papers.a.emergence import emergence, train_all
 from skipscope.papers.a.quantities import (
     ALL_PAIRS,
@@ -38,6 +39,7 @@ from skipscope.training.loop import accuracy
 NOISES = (0.0, 0.1, 0.25, 0.5, 1.0)
 NETWORKS = 5
 DOSE = ", label noise"
+EXPECTED = "The paper finds alignment in networks that generalise: it should go with the test accuracy."
 
 TREND = Quantity("Spearman of test accuracy and m_K / chance", "correlation")
 TEST_ACCURACY = Quantity("mean test accuracy by label noise")
@@ -80,6 +82,7 @@ def run(bench: Bench, settings: LabelsSettings) -> Evidence:
     subjects = _subjects(bench, chosen)
     train_all(bench, subjects.values())
     found = {noise: emergence(bench, one) for noise, one in subjects.items()}
+    doses(bench, of_one_series(found), "share of random labels", title="Label noise", expected=EXPECTED)
     return evidence(found, judged_as(settings.subject, subjects[0.0]))
 
 

@@ -19,6 +19,7 @@ import xarray
 
 from skipscope.constraints import at_least, each, not_empty
 from skipscope.papers.a import PAPER
+from skipscope.papers.a.doses import doses
 from skipscope.papers.a.emergence import emergence, train_all, untrained
 from skipscope.papers.a.quantities import ADJACENT, ALL_PAIRS, ENERGY, GAP, LSS, R_SQUARED, SLOPE, seeds_of, values
 from skipscope.papers.a.studies.alignment import ALL_PAIRS_AT_START, ENERGY_AT_START, STRAIGHTENED, straightened
@@ -27,6 +28,7 @@ from skipscope.papers.kit import Bench, Claim, Evidence, Measured, Part, Study
 
 WIDTHS, DEPTHS = (64, 128, 256), (8, 16, 32)
 NETWORKS = 5
+EXPECTED = "The paper finds alignment at all depths and widths: curves should be flat."
 
 
 def cell(subject: str, width: int, depth: int) -> str:
@@ -69,14 +71,17 @@ class SizesSettings(TrainingSettings):
 
 def run(bench: Bench, settings: SizesSettings) -> Evidence:
     subjects = {}
+    cells = {}
     for width, depth in product(settings.widths, settings.depths):
         training = replace(settings, width=width, blocks=depth)
         one = subject(bench, training, settings.subject, title=f"{depth} blocks of width {width}")
-        subjects[cell(judged_as(settings.subject, one), width, depth)] = one
+        name = cell(judged_as(settings.subject, one), width, depth)
+        subjects[name], cells[name] = one, (f"width {width}", float(depth))
     train_all(bench, subjects.values())
-    return evidence(
-        {name: (emergence(bench, one), untrained(bench, one, settings.untrained)) for name, one in subjects.items()}
-    )
+    found = {name: (emergence(bench, one), untrained(bench, one, settings.untrained)) for name, one in subjects.items()}
+    by_cell = {cells[name]: trained for name, (trained, _) in found.items()}
+    doses(bench, by_cell, "number of blocks", title="Depths and widths", expected=EXPECTED)
+    return evidence(found)
 
 
 def evidence(found: Mapping[str, tuple[xarray.Dataset, xarray.Dataset]]) -> Evidence:

@@ -22,6 +22,7 @@ import xarray
 
 from skipscope.constraints import at_least, each, from_to, not_empty
 from skipscope.papers.a import PAPER
+from skipscope.papers.a.doses import doses, of_one_series
 from skipscope.papers.a.emergence import emergence, train_all
 from skipscope.papers.a.quantities import (
     ALL_PAIRS,
@@ -43,6 +44,7 @@ FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DOSE_NETWORKS = 5
 PAIRS = "type1-mnist, 6 blocks"
 DOSE = ", skip factors"
+EXPECTED = "The paper finds no alignment without skips: at 0 the quantities should be those of random Jacobians."
 
 
 def of_kinds(quantity: Quantity) -> dict[str, Quantity]:
@@ -98,6 +100,7 @@ def run(bench: Bench, settings: SkipsSettings) -> Evidence:
         )
     train_all(bench, subjects.values())
     found = {factor: emergence(bench, one) for factor, one in subjects.items()}
+    doses(bench, of_one_series(found), "skip factor", title="Skips of a part of their strength", expected=EXPECTED)
     name = f"{judged_as(settings.subject, subjects[1.0])}, {settings.blocks} blocks"
     return evidence(found, name, settings.dose_networks)
 

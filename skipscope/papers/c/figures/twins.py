@@ -18,7 +18,12 @@ from skipscope.report.style import COLOURS, GREY, names_of, without_foreign_mark
 
 KNOWN = ("PlainNet", "ResNet", "ResNeXt", "DiracNet")  # look the same in all figures
 ACCURACIES = {"train": "train accuracy", "test": "test accuracy"}
-ALONG = {"loss": "training loss", "train_accuracy_along": "train accuracy", "test_accuracy_along": "test accuracy"}
+ALONG = {
+    "loss": "training loss",
+    "train_accuracy_along": "train accuracy",
+    "test_accuracy_along": "test accuracy",
+    "test_loss_along": "test loss, at looks",
+}
 WIDTH_OF_ONE, WIDTH_OF_SEVERAL = 2.0, 1.1  # of lines: of one seed, of several
 MARKS: dict[str, dict[str, Any]] = {  # of accuracies, by what they are; drawn in this order
     "chance": {"symbol": "line-ns-open", "size": 18, "line": {"width": 2}},
@@ -82,20 +87,21 @@ def twin_accuracies(cases: Mapping[str, xarray.Dataset]) -> Any:
 
 
 def twin_curves(dataset: xarray.Dataset) -> Any:
-    """Loss, train and test accuracy against the epoch at the measured rate: the paper's figures 2 and 3.
+    """Losses, train and test accuracy against the epoch at the measured rate: the paper's figures 2 and 3.
 
     dataset: of one case. Epochs without a test have no point; curves end where a network diverges.
     """
     series: list[Series] = []
-    for panel, key in enumerate(ALONG):
+    shown = {key: title for key, title in ALONG.items() if key in dataset}
+    for panel, key in enumerate(shown):
         for name, place in places(names_of(dataset, "network")).items():
-            tested = key == "test_accuracy_along"
+            tested = key.startswith("test")
             series += seed_lines(dataset[key].sel(network=name), name, place, panel, connected=tested)
     figure = chart(
         series,
-        panels=list(ALONG.values()),
+        panels=list(shown.values()),
         x=axis("epoch"),
-        y=[axis(log=True), *[{"range": [-0.02, 1.03]}] * 2],
+        y=[axis(log=True) if "loss" in key else {"range": [-0.02, 1.03]} for key in shown],
         height=420,
         horizontal_spacing=0.07,
     )

@@ -22,8 +22,8 @@ ACCURACIES = (
 )
 LOST = " A cross at 0 is a seed that diverged."
 CURVES = (
-    "{title}: loss on a logarithmic axis, train and test accuracy against the epoch, one line per seed at the learning "
-    "rate at which networks are measured; dotted: chance. The paper (Oyedotun et al., figures 2 and 3, CIFAR-100) "
+    "{title}: losses on a logarithmic axis, train and test accuracy against the epoch, one line per seed at the rate "
+    "at which networks are measured; dotted: chance. The paper (Oyedotun et al., figures 2 and 3, CIFAR-100) "
     "shows PlainNet with an extremely large loss and accuracies that stay low, and residual networks that converge. "
     "Curves end where a network diverges; epochs without a test have no point. {epochs} in batches of {batch}."
 )
@@ -186,12 +186,13 @@ def _accuracies(cases: Mapping[str, xarray.Dataset]) -> Table:
     rows = []
     for title, data in cases.items():
         models = json.loads(str(data.attrs["models"]))
+        other = f" ({data.attrs['paper_data']})" if data.attrs.get("paper_data") else ""  # than ours
         for name in names_of(data, "network"):
             cells = []
             for key in ("train", "test"):
                 paper = in_paper(data, key)
                 cells += [_percent(at_best(data, key).sel(network=name).values)]
-                cells += [f"{100 * paper[name]:.2f} %" if name in paper else "-"]
+                cells += [f"{100 * paper[name]:.2f} %{other}" if name in paper else "-"]
             rates = data["best_rate"].sel(network=name).values
             shown = dict.fromkeys("-" if numpy.isnan(rate) else f"{rate:g}" for rate in rates)
             seeds = int(at_best(data, "train").sel(network=name).notnull().sum())
