@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
 R = TypeVar("R")
+FEW_NUMBERS = 1 << 17  # in the tensors of a computation, up to which a second thread saves it nothing
 
 
 @contextmanager
@@ -35,6 +36,12 @@ def threads_of(count: int) -> Iterator[None]:
 def one_thread(wanted: bool = True) -> Iterator[None]:
     with threads_of(1 if wanted else torch.get_num_threads()):
         yield
+
+
+def threads_for(numbers: int, device: torch.device) -> AbstractContextManager[None]:
+    """One thread for operations on few numbers: on a machine that is busy with other work each of them would wait for
+    its second thread, and takes several times as long."""
+    return one_thread(device.type == "cpu" and numbers <= FEW_NUMBERS)
 
 
 def on_all_cores(compute: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from skipscope.cores import on_all_cores, threads_of
+from skipscope.cores import FEW_NUMBERS, on_all_cores, threads_for, threads_of
 from skipscope.spectrum.assembly import svdvals, thin_svd
 
 
@@ -17,6 +17,17 @@ def test_results_come_in_the_order_of_the_items() -> None:
 def test_every_piece_has_one_thread_and_the_caller_its_own_number_afterwards() -> None:
     with threads_of(3):
         assert set(on_all_cores(lambda _: torch.get_num_threads(), range(6))) == {1}
+        assert torch.get_num_threads() == 3
+
+
+def test_operations_on_few_numbers_have_one_thread() -> None:
+    with threads_of(3):
+        with threads_for(FEW_NUMBERS, torch.device("cpu")):
+            assert torch.get_num_threads() == 1
+        with threads_for(FEW_NUMBERS + 1, torch.device("cpu")):
+            assert torch.get_num_threads() == 3
+        with threads_for(1, torch.device("cuda")):
+            assert torch.get_num_threads() == 3
         assert torch.get_num_threads() == 3
 
 

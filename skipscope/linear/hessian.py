@@ -4,19 +4,26 @@
     L(theta) = sum_b loss_b(theta)             where each call gives its batch's sum
     H = d^2 L / d theta^2                      theta: the chosen parameters, flattened, in the order of the model
 
-A block of k vectors is one pass over the batches: forward mode over reverse mode, H V = d/de grad L(theta + e V) at
-e = 0, for all vectors at once by `vmap`, as many as fit in memory. Where an operation has no forward mode, or none
-under `vmap`, the gradient's graph is recorded and differentiated once more, vector by vector; `route` and `reason` say
-so. Both ways are compared when the operator is made (`agreement`), on the first batch and two random vectors, which
-also show whether the product is symmetric (`asymmetry`): an operation whose second derivative is wrong gives another
-matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in parts instead. On a CPU
-one or two vectors take the second way wherever it works, which is up to twice as fast for them there; on a GPU it takes
-ten times as long as the first one (the second derivatives of convolutions).
+A block of k vectors is one pass over the batches, by one of three routes (`route`; `reason` says why not another):
+
+    forward over reverse     H V = d/de grad L(theta + e V) at e = 0, for all vectors at once by `vmap`, as many as fit
+                             in memory; on a GPU, where second derivatives of convolutions take ten times as long
+    recorded gradients       the graph of every batch's gradient is kept and differentiated once more for each vector:
+                             on a CPU, where batches stay the same and the graphs take no more than a quarter of the
+                             free memory; half to three quarters of the time of the other two
+    double backward          the same with the graph recorded anew for each block, vector by vector: on a CPU where
+                             graphs are large, and where an operation has no forward mode
+
+Forward mode and double backward are compared when the operator is made (`agreement`), on the first batch and two random
+vectors, which also show whether the product is symmetric (`asymmetry`): an operation whose second derivative is wrong
+gives another matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in parts
+instead.
 
 The weights are copied, so that later training does not move the operator, and evaluated in any floating type. The model
 runs in evaluation mode with its random state, modes and gradients left as they were.
 
-Cost of a block: about 2 + 4 k gradients of the loss; memory of 4 times the gradient's graph for each vector at once.
+Cost of a block: about 2 k gradients of the loss with recorded gradients, 2 + 2 k otherwise; memory of 4 times the
+gradient's graph, for each vector at once in forward mode.
 """
 
 from __future__ import annotations
@@ -46,20 +53,23 @@ from skipscope.linear.hessian_options import (
 from skipscope.linear.hessian_products import (
     Function,
     GraphSize,
+    RecordedGradient,
     WeightNormInParts,
     asymmetry_of,
     double_backward,
     forward_over_reverse,
 )
-from skipscope.linear.memory import in_blocks
+from skipscope.linear.memory import free_bytes, in_blocks
 from skipscope.linear.operator import Operator
 from skipscope.numerics import normal, random_numbers, seed_of
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import kept_places, undisturbed, unwrapped
 
 FORWARD = "forward over reverse"
+RECORDED = "recorded gradients"
 BACKWARD = "double backward, vector by vector"
-FEW_VECTORS = 2  # vectors for which the set-up of forward mode costs more than it saves, on a CPU
+SHARE_FOR_GRAPHS = 0.25  # of the free memory that recorded gradients may keep
+LITTLE = 4 << 20  # bytes of a gradient's graph up to which many vectors at once are faster than one after another
 REPEATED_WITHIN = 1e-4  # relative: kernels that add in no fixed order give other roundings, random numbers other losses
 GRAPHS_PER_VECTOR = 4  # graphs of the gradient's size that a vector needs at its peak
 SYMMETRIC_WITHIN = {
@@ -101,28 +111,59 @@ class Hessian(Operator):
         self._buffers = {n: self._converted(b).clone() for n, b in self.model.named_buffers()}
         self._survey(evaluated_elsewhere=self.dtype != own)
         self.route, self.reason, self.agreement, self.asymmetry = self._choose_route()
+        self._recorded: list[tuple[RecordedGradient, int]] = []
+        self._at_once, self._seen_at_once = True, False  # many vectors of a recorded gradient: possible? seen to be so?
 
     # -- products
 
     def _matmat(self, V: Tensor) -> Tensor:
         total, samples = torch.zeros_like(V), 0
         with undisturbed(self.model):
+            if self.route == RECORDED:
+                for gradient, count in self._gradients():
+                    total += self._weight(count) * self._product_of_recorded(gradient, V)
+                return total
             for function, count in self._functions():
                 samples += count
                 part = in_blocks(partial(self._product, function), V, self.bytes_per_vector)
                 total += self._weight(count) * part
-        if samples != self.samples:
-            raise InputError(f"batches gave {self.samples} samples at first and {samples} now; give the same each time")
+        self._check_samples(samples)
         return total
 
     def _rmatmat(self, U: Tensor) -> Tensor:
         return self._matmat(U)
 
     def _product(self, function: Function, V: Tensor) -> Tensor:
-        both_work = not math.isnan(self.agreement)
-        if self.route == BACKWARD or (both_work and V.shape[2] <= FEW_VECTORS and self.device.type == "cpu"):
-            return double_backward(function, self.theta, V)
-        return forward_over_reverse(function, self.theta, V)
+        return (double_backward if self.route == BACKWARD else forward_over_reverse)(function, self.theta, V)
+
+    def _gradients(self) -> list[tuple[RecordedGradient, int]]:
+        if not self._recorded:
+            recorded = [(RecordedGradient(function, self.theta), count) for function, count in self._functions()]
+            self._check_samples(sum(count for _, count in recorded))
+            self._recorded = recorded
+        return self._recorded
+
+    def _product_of_recorded(self, gradient: RecordedGradient, V: Tensor) -> Tensor:
+        if not self._at_once or self._graph > LITTLE or V.shape[2] == 1:
+            return gradient.product(V)
+        product = attempt(lambda: in_blocks(partial(gradient.product, at_once=True), V, self.bytes_per_vector))
+        if not self._seen_at_once and isinstance(product, Tensor):
+            self._seen_at_once = self._at_once = self._is_product(product, gradient, V)
+        if isinstance(product, str):
+            self._at_once = False
+        return product if self._at_once and isinstance(product, Tensor) else gradient.product(V)
+
+    def _is_product(self, product: Tensor, gradient: RecordedGradient, V: Tensor) -> bool:
+        """Whether a combination of the products is the product of the combination: not every operation's derivative
+        survives being batched."""
+        mixture = normal((1, V.shape[2], 1), random_numbers("probes", 0), torch.float32).to(V)
+        expected = gradient.product(V @ mixture)
+        allowed = torch.finfo(self.dtype).eps ** 0.5 * expected.norm()
+        return bool((product @ mixture - expected).norm() <= allowed)
+
+    def forget(self) -> None:
+        """Drop recorded gradients; the next product records them again."""
+        self._recorded = []
 
     def take(self, samples: Sequence[int]) -> Operator:
         if list(samples) != [0]:
@@ -174,6 +215,10 @@ class Hessian(Operator):
     def _converted(self, tensor: Tensor) -> Tensor:
         return tensor.detach().to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype)
 
+    def _check_samples(self, samples: int) -> None:
+        if samples != self.samples:
+            raise InputError(f"batches gave {self.samples} samples at first and {samples} now; give the same each time")
+
     def _weight(self, count: int) -> float:
         return count / self.samples if self.reduction == "mean" else 1.0
 
@@ -223,6 +268,7 @@ class Hessian(Operator):
         self.samples, self.batch_count = sum(counts), len(counts)
         parts = self.samples if self.reduction == "mean" else 1
         self.loss, self.gradient = sum(losses) / parts, gradients / parts
+        self._graph = graph
         self.bytes_per_vector = GRAPHS_PER_VECTOR * (graph + theta.numel() * theta.element_size())
 
     def _check_repeatable(self, function: Function, value: Tensor) -> None:
@@ -251,6 +297,13 @@ class Hessian(Operator):
                 f"batch {number}: the loss does not depend on the chosen parameters ({listed(list(self.sizes))}); "
                 "look for detach() or no_grad() in the model or the loss"
             )
+
+    def _fastest_on_a_cpu(self) -> str:
+        """Graphs are kept of batches that stay the same, and while they fit."""
+        kept = GRAPHS_PER_VECTOR * self._graph * self.batch_count
+        if isinstance(self.batches, list | tuple) and kept <= SHARE_FOR_GRAPHS * free_bytes(self.device):
+            return RECORDED
+        return FORWARD if self._graph <= LITTLE else BACKWARD
 
     def _choose_route(self) -> tuple[str, str, float, float]:
         """The route, why not the other, the relative difference of products by both (NaN: only one works), and how far
@@ -283,7 +336,9 @@ class Hessian(Operator):
         for route in [route for route in found if route not in errors] + [route for route in found if route in errors]:
             if asymmetry[route] <= SYMMETRIC_WITHIN[self.dtype]:
                 reasons = [f"no {other}: {error}" for other, error in errors.items() if other != route]
-                return route, "; ".join(reasons), agreement, asymmetry[route]
+                choice = route == FORWARD and BACKWARD in found and self.device.type == "cpu"
+                fastest = self._fastest_on_a_cpu() if choice else route
+                return fastest, "; ".join(reasons), agreement, asymmetry[route]
         raise InputError(
             f"{self.name}: its products are not symmetric ("
             + ", ".join(f"{route}: off by {error:.1e}" for route, error in asymmetry.items())

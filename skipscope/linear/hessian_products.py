@@ -1,4 +1,4 @@
-"""Products with the Hessian of one batch's loss, in two ways, and what is needed to trust and to plan them."""
+"""Products with the Hessian of one batch's loss, in three ways, and what is needed to trust and to plan them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,30 @@ def forward_over_reverse(function: Function, theta: Tensor, V: Tensor) -> Tensor
 
 
 def double_backward(function: Function, theta: Tensor, V: Tensor) -> Tensor:
-    leaf = theta.clone().requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(function(leaf), leaf, create_graph=True)
-    if not gradient.requires_grad:  # the loss is linear
-        return torch.zeros_like(V)
-    columns = [
-        torch.autograd.grad(gradient, leaf, v, retain_graph=True, materialize_grads=True)[0] for v in V[0].unbind(1)
-    ]
-    return torch.stack(columns, 1)[None]
+    return RecordedGradient(function, theta).product(V)
+
+
+class RecordedGradient:
+    """The gradient of a loss with its graph, of which any number of products are derivatives: H v = d <grad, v>."""
+
+    def __init__(self, function: Function, theta: Tensor) -> None:
+        self.leaf = theta.clone().requires_grad_()
+        with torch.enable_grad():
+            (self.gradient,) = torch.autograd.grad(function(self.leaf), self.leaf, create_graph=True)
+
+    def product(self, V: Tensor, at_once: bool = False) -> Tensor:
+        """1, p, k. at_once: all vectors in one pass, where every operation can be batched."""
+        if not self.gradient.requires_grad:  # the loss is linear
+            return torch.zeros_like(V)
+        if at_once:
+            return self._pulled(V[0].mT.contiguous(), batched=True).mT[None]
+        return torch.stack([self._pulled(v) for v in V[0].unbind(1)], 1)[None]
+
+    def _pulled(self, v: Tensor, batched: bool = False) -> Tensor:
+        (product,) = torch.autograd.grad(
+            self.gradient, self.leaf, v, retain_graph=True, materialize_grads=not batched, is_grads_batched=batched
+        )
+        return product
 
 
 def asymmetry_of(product: Tensor, probes: Tensor) -> float:

@@ -43,7 +43,9 @@ eigenproblem of size 2 r instead of n.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from math import prod
 
 import torch
@@ -186,7 +188,8 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
         return "no unit of an exported graph"
     if span.trunk.program.batch_symbol is None:
         return "the graph holds for one batch size only"
-    sums = _value(span, point, span.end)
+    value = cache(partial(_value, span, point))  # cuts ask for the same ones again and again
+    sums = value(span.end)
     if not all(_keeps_places(node) for node in span.tail.nodes) or point.exit(span).shape != sums.shape:
         return f"the tail ({' '.join(span.tail.operations)}) is not pointwise"
     tail = _along_ones(span.tail.piece, point, sums)
@@ -199,10 +202,10 @@ def law_or_reason(span: Span, point: Point) -> Law | str:
         carries, factor = skip
     passes, chosen = [], []
     for cuts in cuts_of(span.trunk.structure.flow, span.part.region):
-        usable = [cut for cut in cuts if _usable(span, point, cut)]
+        usable = [cut for cut in cuts if _usable(span, value, cut)]
         if not usable:
             return "no value inside the branch is finite and has a batch axis, to bound its rank"
-        derivatives = [_passed_on(span, point, cut) for cut in usable]
+        derivatives = [_passed_on(span, point, value, cut) for cut in usable]
         best = min(range(len(usable)), key=lambda i: int((derivatives[i] != 0).sum()))
         passes.append(derivatives[best])
         chosen.append(usable[best])
@@ -240,16 +243,16 @@ def _value(unit: GraphUnit, point: GraphPoint, node: fx.Node) -> Tensor:
         return piece(point.entry(unit).double(), point)
 
 
-def _usable(unit: GraphUnit, point: GraphPoint, cut: Cut) -> bool:
+def _usable(unit: GraphUnit, value: Callable[[fx.Node], Tensor], cut: Cut) -> bool:
     """A mask of minus infinities before a softmax is no place to differentiate at."""
     if unit.trunk.program.batch_axis(cut.before) is None:
         return False
-    return all(bool(_value(unit, point, node).isfinite().all()) for node in {cut.before, cut.after})
+    return all(bool(value(node).isfinite().all()) for node in {cut.before, cut.after})
 
 
-def _passed_on(unit: GraphUnit, point: GraphPoint, cut: Cut) -> Tensor:
+def _passed_on(unit: GraphUnit, point: GraphPoint, value: Callable[[fx.Node], Tensor], cut: Cut) -> Tensor:
     """The derivative at a cut, (B, size)."""
-    before = _value(unit, point, cut.before)
+    before = value(cut.before)
     if not cut.is_pointwise:
         return torch.ones_like(before.movedim(_axis(unit, cut.before), 0).flatten(1))
     piece = unit.trunk.piece(f"cut of {unit.name}", cut.before, cut.after)
@@ -295,10 +298,10 @@ def _along_ones(piece: Piece, point: GraphPoint, state: Tensor) -> Tensor:
 def _columns(operator: Operator, chosen: Tensor) -> Tensor:
     """Some columns of a single sample's matrix: (m, len(chosen))."""
     _, m, n = operator.shape
-    result = torch.empty(m, len(chosen), dtype=torch.float64, device=operator.device)
+    result = torch.empty(len(chosen), m, dtype=torch.float64, device=operator.device)  # as products lie in memory
     for start in range(0, len(chosen), DENSE_BLOCK):
         some = chosen[start : start + DENSE_BLOCK]
-        units = torch.zeros(1, n, len(some), dtype=torch.float64, device=operator.device)
-        units[0, some, range(len(some))] = 1
-        result[:, start : start + len(some)] = operator.matmat(units)[0]
-    return result
+        units = torch.zeros(len(some), 1, n, dtype=torch.float64, device=operator.device)
+        units[range(len(some)), 0, some] = 1
+        result[start : start + len(some)] = operator.matmat(units.permute(1, 2, 0))[0].mT
+    return result.mT

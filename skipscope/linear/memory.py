@@ -11,6 +11,7 @@ from torch import Tensor
 
 LARGEST_BLOCK = 1024  # more vectors at once gain nothing on any device
 SHARE_OF_FREE_MEMORY = 0.4  # of the free memory that one product may take
+ALWAYS_FITS = 1 << 26  # bytes of a product for which nobody is asked what is free: asking takes longer than the product
 
 
 GUESSED_FREE_BYTES = 2 << 30  # bytes, where the system does not report what is free
@@ -52,8 +53,9 @@ def _numbers(path: str) -> dict[str, int]:
 def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vector: int) -> Tensor:
     """The product of a block of vectors (B, n, k), as many at a time as fit."""
     count = block.shape[2]
-    planned = int(SHARE_OF_FREE_MEMORY * free_bytes(block.device) / max(bytes_per_vector, 1))
-    size = max(1, min(count, planned, LARGEST_BLOCK))
+    size = min(count, LARGEST_BLOCK)
+    if size * bytes_per_vector > ALWAYS_FITS:
+        size = max(1, min(size, int(SHARE_OF_FREE_MEMORY * free_bytes(block.device) / bytes_per_vector)))
     results: list[Tensor] = []
     start = 0
     while start < count:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.trace.freshness import asked_once as asked_once  # for solvers: their many products are one measurement
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -72,20 +73,26 @@ class Operator(ABC):
         """What is known of the singular values before any is computed, for solvers; None where nothing is."""
         return None
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether `dense` takes products from the left: where there are no more rows than columns. Rows lie in memory
+        as products give them, and a derivative's pulls are cheaper than its pushes."""
+        return self.shape[1] <= self.shape[2]
+
     def dense(self, block: int = DENSE_BLOCK) -> Tensor:
         """The matrices themselves, (B, m, n), from products with the unit vectors of the smaller side."""
         batch, m, n = self.shape
-        wide = m < n
-        side = m if wide else n
+        side = m if self.by_rows else n
         result = torch.empty(batch, m, n, dtype=self.dtype, device=self.device)
         for start in range(0, side, block):
             stop = min(start + block, side)
-            units = torch.zeros(batch, side, stop - start, dtype=self.dtype, device=self.device)
-            units[:, range(start, stop), range(stop - start)] = 1
-            if wide:
-                result[:, start:stop] = self._rmatmat(units).mT
+            units = torch.zeros(stop - start, batch, side, dtype=self.dtype, device=self.device)
+            units[range(stop - start), :, range(start, stop)] = 1
+            vectors = units.permute(1, 2, 0)  # B, side, block
+            if self.by_rows:
+                result[:, start:stop] = self._rmatmat(vectors).mT
             else:
-                result[:, :, start:stop] = self._matmat(units)
+                result[:, :, start:stop] = self._matmat(vectors)
         return result
 
     @property
@@ -211,6 +218,10 @@ class Transposed(_Derived):
 
     def _rmatmat(self, U: Tensor) -> Tensor:
         return self.parts[0]._matmat(U)
+
+    @property
+    def by_rows(self) -> bool:
+        return not self.parts[0].by_rows
 
     def dense(self, block: int = DENSE_BLOCK) -> Tensor:
         return self.parts[0].dense(block).mT

@@ -63,15 +63,19 @@ def _linearised(
         return state if type_ is None else state.to(type_)
 
     def at(some: Point, type_: torch.dtype | None, routes: Routes | None = None) -> Jacobian:
+        state = state_in(some, type_)
+        own = state.dtype
+
+        # Nothing here holds the Jacobian itself: with its recorded graphs it is freed as soon as nobody uses it.
         def in_other_form(samples: Sequence[int] | None, other: torch.dtype) -> Jacobian | None:
             part = some if samples is None else some.take(samples)
-            if part is None or (other != made.dtype and not function.in_any_type):
+            if part is None or (other != own and not function.in_any_type):
                 return None
-            return at(part, other, made.routes)
+            return at(part, other, some.remembered[function])
 
         made = Jacobian(
             function.bound(some),
-            state_in(some, type_),
+            state,
             axis,
             name=function.name,
             in_other_form=in_other_form,

@@ -2,7 +2,7 @@
 
 Two things are lost in an assembly that no decomposition can see: what cancels inside a network, where large terms
 round, and what underflows there. Products from the other side, with large vectors (`scale.fresh_products`), round and
-underflow in other places. For Gaussian u the mean square of u^T M - (A^T u)^T is |M - A|_F^2 in every column.
+underflow in other places. For Gaussian v the mean of |M v - A v|^2 is |M - A|_F^2, and so is that of |M^T u - A^T u|^2.
 
 On a GPU torch's default for an SVD is a Jacobi iteration, whose vectors and small values are off by hundreds of
 rounding units even in float64; QR iteration (gesvd) is not. It takes one matrix after another there, so that small ones
@@ -67,14 +67,24 @@ def compared(A: Operator, entries: Tensor, dtype: torch.dtype) -> Assembled:
     if isinstance(A, Dense):
         return Assembled(matrix, exponent, torch.zeros_like(allowed), allowed, rows, columns)
     u, v = gaussians(A)
-    back = fresh_products(A.rmatmat, u, exponent)  # B, n, PROBES
-    check_room(back, A)
-    if rows.any():  # otherwise there is nothing to prove
-        forth = fresh_products(A.matmat, v, exponent)  # B, m, PROBES
-        check_room(forth, A)
-        rows = rows & (forth == 0).all(2)
-    error = torch.linalg.vector_norm(matrix.mT @ u - back, dim=(1, 2)).cpu() / PROBES**0.5
-    return Assembled(matrix, exponent, error, allowed, rows, columns & (back == 0).all(2))
+
+    def back() -> Tensor:  # B, n, PROBES
+        return _with_room(fresh_products(A.rmatmat, u, exponent), A)
+
+    def forth() -> Tensor:  # B, m, PROBES
+        return _with_room(fresh_products(A.matmat, v, exponent), A)
+
+    # The side that the entries do not come from says how well they are known; the other is needed for a proof alone.
+    if A.by_rows:
+        other = forth()
+        error, rows = matrix @ v - other, rows & (other == 0).all(2)
+        columns = columns & (back() == 0).all(2) if columns.any() else columns
+    else:
+        other = back()
+        error, columns = matrix.mT @ u - other, columns & (other == 0).all(2)
+        rows = rows & (forth() == 0).all(2) if rows.any() else rows
+    size = torch.linalg.vector_norm(error, dim=(1, 2)).cpu() / PROBES**0.5
+    return Assembled(matrix, exponent, size, allowed, rows, columns)
 
 
 def two_sided_error(A: Operator) -> float:
@@ -84,8 +94,7 @@ def two_sided_error(A: Operator) -> float:
         return 0.0
     u, v = gaussians(A)
     zero = torch.zeros(1, dtype=torch.long, device="cpu")
-    pushed, pulled = A.matmat(v), fresh_products(A.rmatmat, u, zero)
-    check_room(pulled, A)
+    pushed, pulled = A.matmat(v), _with_room(fresh_products(A.rmatmat, u, zero), A)
     return float((u.mT @ pushed - pulled.mT @ v).square().mean().sqrt())
 
 
@@ -97,13 +106,14 @@ def gaussians(A: Operator) -> tuple[Tensor, Tensor]:
     return u.expand(batch, m, PROBES), v.expand(batch, n, PROBES)
 
 
-def check_room(product: Tensor, A: Operator) -> None:
+def _with_room(product: Tensor, A: Operator) -> Tensor:
     if not product.isfinite().all():
         raise InputError(
             f"products of {A.name} of shape {A.shape} leave the range of {str(A.dtype).removeprefix('torch.')} as soon "
             "as the vectors are made a little larger; its spectrum cannot be distinguished from overflow: take that "
             "of a multiple, such as 1e-100 * A"
         )
+    return product
 
 
 def svdvals(matrix: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.linear.operator import Operator
+from skipscope.linear.operator import Operator, asked_once
 from skipscope.numerics import measuring
 from skipscope.spectrum.quadrature import (
     FAR_OUTSIDE,
@@ -176,6 +176,8 @@ class Density:
         return Estimate(value, error, torch.where(self.exact, 0, bias).mean(1).abs())
 
 
+@asked_once()
+@measuring()  # a user's autocast or TF32 would be in the bases too
 def spectral_density(
     A: Operator,
     *,

@@ -26,20 +26,23 @@ a value below 1e-7 of s1 from zero, at whatever scale.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from skipscope.cores import on_all_cores, one_thread
 from skipscope.errors import InputError
 from skipscope.linear.known_spectrum import KnownSpectrum
-from skipscope.linear.operator import Operator
+from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
+from skipscope.linear.operator import Operator, asked_once
 from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.assembly import assembled, svdvals, two_sided_error
 from skipscope.spectrum.checks import named_route
-from skipscope.spectrum.plan import Plan, check_fits, in_words, plan
+from skipscope.spectrum.plan import Plan, check_fits, counted, in_words, plan
 from skipscope.spectrum.scale import scaled, upper
 
 Route = Literal["auto", "law", "gram", "svd"]
@@ -49,6 +52,7 @@ DECISIVE_TOLERANCE = 1e-3  # of s1: a larger tolerance at zero says nothing abou
 NOT_LONG = 1e10  # operations, and products, below which nothing is timed: it is done in a second or so
 FEW_PRODUCTS = 1000
 LONG = 10.0  # seconds from which on the cost is told
+SMALL_MATRIX = 1 << 20  # entries up to which one thread is as good as several, and does not wait for them
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
 
 
@@ -116,6 +120,7 @@ def singular_values(
     return full_spectrum(A, tol=tol, route=route, progress=called(progress))
 
 
+@asked_once()
 def full_spectrum(
     A: Operator, *, tol: float = 1e-6, route: Route = "auto", progress: Progress | None = None
 ) -> Spectrum:
@@ -131,11 +136,12 @@ def full_spectrum(
             f"route='law': too little is known beforehand of the spectrum of {A.name}; "
             "choose route='auto', 'gram' or 'svd'"
         )
-    assembly = A.double().eps
-    found = []
-    for sample in range(A.shape[0]):
-        tell(sample, A.shape[0])
-        found.append(_of_sample(A, known, sample, tol, route, assembly))
+    wanted = Wanted(A, known, tol, route)
+    found: list[Values] = []
+    at_once = _at_once(A)
+    for start in range(0, A.shape[0], at_once):
+        tell(start, A.shape[0])
+        found += _of_samples(wanted, range(start, min(start + at_once, A.shape[0])))
     tell(A.shape[0], A.shape[0])
     ones = known.ones_at_least if known is not None else torch.zeros(A.shape[0], dtype=torch.long, device="cpu")
     return Spectrum(
@@ -195,16 +201,68 @@ def _ones(values: Tensor, bound: Tensor) -> Tensor:
     return torch.where(doubtful, torch.nan, (distance <= COUNTS_AS_ONE).sum(1).double())
 
 
-def _of_sample(
-    A: Operator, known: KnownSpectrum | None, sample: int, tol: float, route: Route, assembly: float
-) -> Values:
-    size, longer = min(A.shape[1:]), max(A.shape[1:])
-    if known is not None and (route == "law" or (route == "auto" and _law_is_cheaper(known, sample))):
-        values, bound = _by_law(known, sample, A.take([sample]).double())
-        zeros = int(known.zeros_at_least[sample])
-        found = Values(_padded(values, size), _padded(bound, size), zeros, "law")
-        if route == "law" or found.acceptable(tol, longer):
-            return found
+@dataclass(frozen=True)
+class Wanted:
+    """Of which operator, how exactly, and by which route."""
+
+    A: Operator
+    known: KnownSpectrum | None
+    tol: float
+    route: Route
+
+    @property
+    def size(self) -> int:
+        return min(self.A.shape[1:])
+
+    def by_law(self, sample: int) -> bool:
+        if self.known is None:
+            return False
+        return self.route == "law" or (self.route == "auto" and _law_is_cheaper(self.known, sample))
+
+    def enough(self, found: Values, by: Route) -> bool:
+        return self.route == by or found.acceptable(self.tol, max(self.A.shape[1:]))
+
+
+Decomposition = Callable[[], Values]  # what is left to do when all products are made
+
+
+def _at_once(A: Operator) -> int:
+    """Samples whose matrices are there together: on a CPU one for each core, where they fit."""
+    if A.device.type != "cpu" or A.shape[0] == 1:
+        return 1
+    each = counted(A).bytes
+    return max(1, min(torch.get_num_threads(), int(SHARE_OF_FREE_MEMORY * free_bytes(A.device)) // each))
+
+
+def _of_samples(wanted: Wanted, samples: Sequence[int]) -> list[Values]:
+    """Products one sample after another, then the decompositions side by side, each on a core of its own."""
+    with one_thread(wanted.A.device.type == "cpu" and wanted.A.shape[1] * wanted.A.shape[2] <= SMALL_MATRIX):
+        left = [_law_of(wanted, sample) if wanted.by_law(sample) else _matrix_of(wanted, sample) for sample in samples]
+        if len(left) == 1:
+            found = [left[0]()]
+    if len(left) > 1:
+        found = list(on_all_cores(lambda decompose: decompose(), left))
+    for place, sample in enumerate(samples):
+        if found[place].route == "law" and not wanted.enough(found[place], "law"):
+            found[place] = _matrix_of(wanted, sample)()
+    return found
+
+
+def _law_of(wanted: Wanted, sample: int) -> Decomposition:
+    known = wanted.known
+    assert known is not None, "asked for where there is one"
+    problem = _law_problem(known, sample, wanted.A.take([sample]).double())
+    zeros = int(known.zeros_at_least[sample])
+
+    def decompose() -> Values:
+        values, bound = problem()
+        return Values(_padded(values, wanted.size), _padded(bound, wanted.size), zeros, "law")
+
+    return decompose
+
+
+def _matrix_of(wanted: Wanted, sample: int) -> Decomposition:
+    A, size, assembly = wanted.A, wanted.size, wanted.A.double().eps
     entries = assembled(A, [sample])
     exponent, lost = int(entries.exponent), float(entries.margin)
     matrix = entries.matrix[0][~entries.zero_rows[0]][:, ~entries.zero_columns[0]]
@@ -217,11 +275,14 @@ def _of_sample(
             raise InputError(f"singular values of {A.name} are larger than float64 can hold; take them of 1e-100 * A")
         return Values(found, upper(_padded(bound + lost, size)[None], exponent)[0], zeros, by)
 
-    if route != "svd" and min(matrix.shape):
-        found = stated(*_by_gram(matrix, assembly), "gram")
-        if route == "gram" or found.acceptable(tol, longer):
-            return found
-    return stated(*_by_svd(matrix, assembly), "svd")
+    def decompose() -> Values:
+        if wanted.route != "svd" and min(matrix.shape):
+            found = stated(*_by_gram(matrix, assembly), "gram")
+            if wanted.enough(found, "gram"):
+                return found
+        return stated(*_by_svd(matrix, assembly), "svd")
+
+    return decompose
 
 
 def _by_gram(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
@@ -240,29 +301,35 @@ def _by_svd(matrix: Tensor, assembly: float) -> tuple[Tensor, Tensor]:
     return values, rounding.expand_as(values).clone()
 
 
-def _by_law(known: KnownSpectrum, sample: int, A: Operator) -> tuple[Tensor, Tensor]:
-    """The values of the active rows: 2 r from the reduced eigenproblem, the rest exactly one.
+def _law_problem(known: KnownSpectrum, sample: int, A: Operator) -> Callable[[], tuple[Tensor, Tensor]]:
+    """What gives the values of the active rows: 2 r from the reduced eigenproblem, the rest exactly one.
 
     A: the operator of that sample alone, whose own products say what the factors leave out.
     """
     U, V = known.factors(sample)  # n, r
     active = known.active[sample]
-    W = torch.cat([U[active], V[active]], 1)  # a, 2 r
-    r = U.shape[1]
-    M = torch.zeros(2 * r, 2 * r, dtype=torch.float64, device=U.device)
-    M[:r, :r] = V.mT @ V
-    M[:r, r:] = M[r:, :r] = torch.eye(r, dtype=torch.float64, device=U.device)
-    R = torch.linalg.qr(W, mode="r").R  # min(a, 2 r), 2 r
-    shifted = R @ M @ R.mT
-    if not shifted.isfinite().all():  # factors near 1e77 and more: their fourth power is no number
-        unknown = torch.zeros(int(active.sum()), dtype=torch.float64, device="cpu")
-        return unknown, torch.full_like(unknown, torch.inf)
-    squares = 1 + torch.linalg.eigvalsh((shifted + shifted.mT) / 2)
-    rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
-    factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
-    values, bound = _from_squares(torch.cat([squares, rest]), max(W.shape), torch.finfo(torch.float64).eps, factors)
-    bound = bound + ROUNDING_MARGIN * (two_sided_error(A) + known.error(A, sample, U, V))
-    return values, torch.where(bound.isnan(), torch.inf, bound)  # where the size of the factors is beyond float64
+    lost = ROUNDING_MARGIN * (two_sided_error(A) + known.error(A, sample, U, V))
+
+    def decompose() -> tuple[Tensor, Tensor]:
+        W = torch.cat([U[active], V[active]], 1)  # a, 2 r
+        r = U.shape[1]
+        M = torch.zeros(2 * r, 2 * r, dtype=torch.float64, device=U.device)
+        M[:r, :r] = V.mT @ V
+        M[:r, r:] = M[r:, :r] = torch.eye(r, dtype=torch.float64, device=U.device)
+        R = torch.linalg.qr(W, mode="r").R  # min(a, 2 r), 2 r
+        shifted = R @ M @ R.mT
+        if not shifted.isfinite().all():  # factors near 1e77 and more: their fourth power is no number
+            unknown = torch.zeros(int(active.sum()), dtype=torch.float64, device="cpu")
+            return unknown, torch.full_like(unknown, torch.inf)
+        squares = 1 + torch.linalg.eigvalsh((shifted + shifted.mT) / 2)
+        rest = torch.ones(int(active.sum()) - len(squares), dtype=torch.float64, device=U.device)
+        factors = _norm(R) ** 2 * _norm(M)  # what cancels in the product is lost from the values too
+        eps = torch.finfo(torch.float64).eps
+        values, bound = _from_squares(torch.cat([squares, rest]), max(W.shape), eps, factors)
+        bound = bound + lost
+        return values, torch.where(bound.isnan(), torch.inf, bound)  # where the factors' size is beyond float64
+
+    return decompose
 
 
 def _norm(matrix: Tensor) -> float:

@@ -5,9 +5,12 @@ symmetric), the projected matrix P = U^T A V (p, p), a block N of vectors that c
 
     A V = U P,        A^T U = V P^T + N K,        V^T N = 0,
 
-from which a Ritz triplet (U x, s, V y) of P has the residual |K x|, known without another product. A *cycle* widens the
-bases block by block to a fixed size; a *thick restart* (Wu and Simon 2000; Baglama and Reichel 2005) rotates them to
-the wanted Ritz vectors and a few more, with the relations kept.
+from which a Ritz triplet (U x, s, V y) of P has the residual |K x|, known without another product. They also say what
+the next products look like in the bases: U^T A N = K^T, of which only the last block is not zero but after a restart.
+The vectors themselves are stored as rows (`orthonormal.Basis`).
+
+A *cycle* widens the bases block by block to a fixed size; a *thick restart* (Wu and Simon 2000; Baglama and Reichel
+2005) rotates them to the wanted Ritz vectors and a few more, with the relations kept.
 
 A Krylov space holds no more copies of a repeated value than its block is wide. So values that have converged are tested
 a second time: everything but their vectors is dropped, the iteration starts from a fresh random block, and it ends
@@ -24,10 +27,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from skipscope.cores import threads_for
 from skipscope.linear.operator import Operator
 from skipscope.numerics import random_numbers
 from skipscope.spectrum.checks import check_finite
-from skipscope.spectrum.orthonormal import orthonormalise, random_block, rotate
+from skipscope.spectrum.orthonormal import Basis, orthonormalise, random_block
 from skipscope.spectrum.plan import BLOCK, Costs
 from skipscope.spectrum.scale import MARGIN, Accuracy, InUnit
 
@@ -53,22 +57,31 @@ class Krylov(ABC):
         """Vectors of length near 1 for the products that find the unit, one block per side."""
         generator = random_numbers("unit", seed)
         for size in (operator.shape[2], operator.shape[1])[: self.sides]:
-            yield random_block(size, BLOCK, generator, self.scale).expand(operator.shape[0], -1, -1) / size**0.5
+            yield random_block(size, BLOCK, generator, self.scale).mT.expand(operator.shape[0], -1, -1) / size**0.5
 
-    def begin(self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
-        """Start from Ritz triplets (B, k), (B, m, k), (B, n, k), none at first, and a random block."""
-        self.samples, self.operator = list(samples), self.whole.take(samples)
+    def begin(self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor, room: int) -> None:
+        """Start from Ritz triplets (B, k), (B, k, m), (B, k, n), none at first, and a random block. room: for so many
+        vectors."""
+        self._go_on_with(samples)
+        self.operator = self.whole.take(samples)
         self.first_round = not values.shape[1]
-        self.left, self.right, self.projected = left, right, torch.diag_embed(values)
-        start = random_block(right.shape[1], self.block, self.generator, right).expand(len(samples), -1, -1)
+        self.right, self.projected = Basis(right, room), torch.diag_embed(values)
+        self.left = self.right if self.sides == 1 else Basis(left, room)
+        start = random_block(right.shape[2], self.block, self.generator, right).expand(len(samples), -1, -1)
         self.next, _, _ = orthonormalise(start, right, self.scale.new_ones(len(samples)), self.generator)
         self.coupling = torch.zeros(
-            len(samples), self.next.shape[2], right.shape[2], dtype=right.dtype, device=right.device
+            len(samples), self.next.shape[1], right.shape[1], dtype=right.dtype, device=right.device
         )
+        self.linked: int | None = None  # vectors at the end of the basis that the coupling is of; not known yet
 
     @property
     def size(self) -> int:
-        return self.right.shape[2]
+        return self.right.count
+
+    @property
+    def expected(self) -> Tensor | None:
+        """(B, q, b): U^T A N but for rounding, of the last q vectors; None where the relations hold to a tolerance."""
+        return None if self.linked is None else self.coupling[:, :, self.size - self.linked :].mT
 
     @property
     def accuracy(self) -> Accuracy:
@@ -88,35 +101,60 @@ class Krylov(ABC):
 
     def restart(self, stay: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
         """Go on with some of the samples (by position) from the first Ritz vectors."""
-        self.samples = [self.samples[position] for position in stay]
-        if stay and len(stay) < len(self.next):
+        fewer = len(stay) < len(self.next)
+        self._go_on_with([self.samples[position] for position in stay])
+        if not stay:
+            return
+        if fewer:
             self.operator = self.whole.take(self.samples)
-        self.left, self.right = rotate(self.left[stay], left[stay]), rotate(self.right[stay], right[stay])
-        self.next, self.coupling = self.next[stay], self.coupling[stay] @ left[stay]
-        self.projected = torch.diag_embed(values[stay])
+            values, left, right = values[stay], left[stay], right[stay]
+            self.next, self.coupling = self.next[stay], self.coupling[stay]
+        if self.sides == 2:
+            self.left.become(self.left.rotated(stay, left))
+        self.right.become(self.right.rotated(stay, right))
+        self.coupling, self.projected = self.coupling @ left, torch.diag_embed(values)
+        self.linked = self.size
 
-    def count_step(self) -> None:
+    def grown(self, coupling: Tensor) -> None:
+        """The bases have taken in a block; coupling: (B, w, b) between that block and the next."""
+        before = self.size - coupling.shape[2]
+        self.coupling = torch.cat([coupling.new_zeros(*coupling.shape[:2], before), coupling], 2)
+        self.linked = coupling.shape[2]
         for sample in self.samples:
             self.iterations[sample] += 1
 
     def multiply(self, block: Tensor, transposed: bool = False) -> Tensor:
-        product = self.operator.rmatmat(block) if transposed else self.operator.matmat(block)
+        """The products of the rows of a block (B, b, n), as rows."""
+        product = self.operator.rmatmat(block.mT) if transposed else self.operator.matmat(block.mT)
         check_finite(product, self.operator, self.samples)
-        norms = torch.linalg.vector_norm(product, dim=1).amax(1)  # B
-        self.scale[self.samples] = torch.maximum(self.scale[self.samples], norms)
+        rows = product.mT.contiguous()  # B, b, m
+        largest = torch.maximum(self.scale[self.places], torch.linalg.vector_norm(rows, dim=2).amax(1))  # B
+        self.scale[self.places] = largest
         for sample in self.samples:
-            self.products[sample] += block.shape[2]
-        return product
+            self.products[sample] += block.shape[1]
+        return rows
+
+    def _go_on_with(self, samples: Sequence[int]) -> None:
+        self.samples = list(samples)
+        self.places = torch.tensor(self.samples, dtype=torch.long, device=self.scale.device)
 
 
 def iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ritz values (B, k) and left and right vectors of every sample, converged or at the end of its products."""
+    """Ritz values (B, k) and left and right vectors (B, m, k) and (B, n, k) of every sample, converged or at the end of
+    its products."""
     batch, m, n = krylov.whole.shape
-    values, left, right = (krylov.scale.new_zeros(batch, *shape) for shape in ((k,), (m, k), (n, k)))
+    with threads_for(batch * max(m, n) * sizes.block, krylov.scale.device):
+        return _iterate(krylov, k, sizes, tolerance, budget)
+
+
+def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int) -> tuple[Tensor, Tensor, Tensor]:
+    batch, m, n = krylov.whole.shape
+    values, left, right = (krylov.scale.new_zeros(batch, *shape) for shape in ((k,), (k, m), (k, n)))
     inner = max(tolerance / 4, 4 * torch.finfo(values.dtype).eps)
     samples, kept = list(range(batch)), 0
     while samples:  # a round: the first finds the values, the others try them
-        krylov.begin(samples, values[samples, :kept], left[samples, :, :kept], right[samples, :, :kept])
+        room = sizes.subspace + sizes.block
+        krylov.begin(samples, values[samples, :kept], left[samples, :kept], right[samples, :kept], room)
         again: list[int] = []
         while krylov.samples:
             while krylov.size < sizes.subspace:
@@ -137,11 +175,11 @@ def iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int)
             if leave:
                 gone = [now[position] for position in leave]
                 values[gone] = ritz[leave, :k]
-                left[gone] = rotate(krylov.left[leave], x[leave, :, :k])
-                right[gone] = rotate(krylov.right[leave], y[leave, :, :k])
+                right[gone] = krylov.right.rotated(leave, y[leave, :, :k])
+                left[gone] = right[gone] if krylov.sides == 1 else krylov.left.rotated(leave, x[leave, :, :k])
             again += [now[position] for position in retry.nonzero()[:, 0].tolist()]
             stay = [position for position in range(len(now)) if position not in leave]
             keep = sizes.keep
             krylov.restart(stay, ritz[:, :keep], x[:, :, :keep], y[:, :, :keep])
         samples, kept = sorted(again), k
-    return values, left, right
+    return values, left.mT, right.mT

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.linear.operator import Operator
+from skipscope.linear.operator import Operator, asked_once
+from skipscope.numerics import measuring
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.assembly import Assembled, assembled
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
@@ -61,6 +62,8 @@ class Inertia:
     tolerance: Tensor  # B
 
 
+@asked_once()
+@measuring()  # a user's autocast or TF32 would be in the bases too
 def eigs(
     H: Operator,
     k: int = 10,
@@ -149,17 +152,19 @@ class Lanczos(Krylov):
         self.which = which
 
     def expand(self) -> None:
-        old = self.size
-        self.right = self.left = torch.cat([self.right, self.next], 2)  # B, n, p + b
-        image = self.multiply(self.next)  # B, n, b
-        self.next, C, K = orthonormalise(image, self.right, self.scale[self.samples], self.generator)
+        old, linked = self.size, self.expected
+        image = self.multiply(self.next)  # B, b, n
+        own = self.next @ image.mT  # B, b, b
+        expected = None if linked is None else torch.cat([linked, own], 1)
+        self.right.append(self.next)
+        scale = self.scale[self.places]
+        self.next, C, K = orthonormalise(image, self.right.rows, scale, self.generator, expected)
         if self.first_round:
-            expected = torch.cat([self.coupling.mT, C[:, old:].mT], 1)  # B, p + b, b: what symmetry asks for
-            check_adjoint(C, expected, self.operator, self.scale[self.samples])
+            symmetric = torch.cat([self.coupling.mT, C[:, old:].mT], 1)  # B, p + b, b: what C should be
+            check_adjoint(C, symmetric, self.operator, scale)
         left = torch.cat([self.projected, C[:, :old].mT], 1)  # B, p + b, p
         self.projected = torch.cat([left, C], 2)
-        self.coupling = torch.cat([K.new_zeros(len(K), K.shape[1], old), K], 2)
-        self.count_step()
+        self.grown(K)
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh((self.projected + self.projected.mT).double().cpu() / 2)

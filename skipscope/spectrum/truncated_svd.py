@@ -27,8 +27,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from skipscope.linear.operator import Operator
-from skipscope.numerics import random_numbers, signs
+from skipscope.linear.operator import Operator, asked_once
+from skipscope.numerics import measuring, random_numbers, signs
 from skipscope.spectrum.assembly import assembled, thin_svd
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
 from skipscope.spectrum.krylov import Krylov, iterate
@@ -76,6 +76,8 @@ class SVD:
         return torch.where((above < self.S.shape[1]) | whole, above.double(), torch.nan)
 
 
+@asked_once()
+@measuring()  # a user's autocast or TF32 would be in the bases too
 def svd(
     A: Operator,
     k: int = 10,
@@ -142,18 +144,22 @@ class GolubKahan(Krylov):
         self.which, self.zero = which, tolerance / 4
 
     def expand(self) -> None:
-        old, new = self.size, self.next.shape[2]
-        image = self.multiply(self.next)  # B, m, b
-        left, C, R = orthonormalise(image, self.left, self.scale[self.samples], self.generator)
-        lower = torch.cat([R.new_zeros(len(R), new, old), R], 2)
+        old, new = self.size, self.next.shape[1]
+        image = self.multiply(self.next)  # B, b, m
+        scale = self.scale[self.places]
+        left, C, R = orthonormalise(image, self.left.rows, scale, self.generator, self.expected)
+        lower = torch.cat([R.new_zeros(len(R), R.shape[1], old), R], 2)
         self.projected = torch.cat([torch.cat([self.projected, C], 2), lower], 1)
-        self.left, self.right = torch.cat([self.left, left], 2), torch.cat([self.right, self.next], 2)
-        back = self.multiply(left, transposed=True)  # B, n, b
-        self.next, D, K = orthonormalise(back, self.right, self.scale[self.samples], self.generator)
+        self.left.append(left)
+        self.right.append(self.next)
+        back = self.multiply(left, transposed=True)  # B, b, n
+        scale = self.scale[self.places]
+        # A^T U' = V D + N' K, and D is zero but for the newest block of V, where it is R^T.
+        expected = R.mT if old and R.shape[1] == new else None
+        self.next, D, K = orthonormalise(back, self.right.rows, scale, self.generator, expected)
         if not old:
-            check_adjoint(D, R.mT, self.operator, self.scale[self.samples])
-        self.coupling = torch.cat([K.new_zeros(len(K), K.shape[1], old), K], 2)
-        self.count_step()
+            check_adjoint(D, R.mT, self.operator, scale)
+        self.grown(K)
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         x, values, yt = torch.linalg.svd(self.projected.double().cpu())

@@ -144,39 +144,40 @@ def _read(entries: Sequence[Tensor]) -> list[bytes]:
     return found
 
 
-def while_fresh(function: Callable[[Tensor], Tensor], seen: WeightsSeen) -> Callable[[Tensor], Tensor]:
-    """The same function, refused once the weights have changed, also in a derivative that was recorded before."""
-    seen.check()
+class WhileFresh:
+    """A function of a state, refused once the weights have changed, also in a derivative that was recorded before."""
 
-    def checked(state: Tensor) -> Tensor:
-        seen.check()
-        value: Tensor = _Checked.apply(function(state), seen.check)
+    def __init__(self, function: Callable[[Tensor], Tensor], seen: WeightsSeen) -> None:
+        self.function, self.check = function, seen.check
+        self.check()
+
+    def __call__(self, state: Tensor) -> Tensor:
+        self.check()
+        value: Tensor = _Checked.apply(self.function(state), self.check, _thread.measurement)
         return value
-
-    return checked
 
 
 class _Checked(torch.autograd.Function):
-    """The identity, whose derivative asks before it runs."""
+    """The identity, whose derivative asks before it runs, and the derivative of that."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(value: Tensor, check: Callable[[], None]) -> Tensor:
+    def forward(value: Tensor, check: Callable[[], None], recorded_in: _Measurement | None) -> Tensor:
         return value.view_as(value)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.check, ctx.recorded_in = inputs[1], _thread.measurement
+        _, ctx.check, ctx.recorded_in = inputs
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         if ctx.recorded_in is None or not ctx.recorded_in.open:  # torch may be in another thread than the measurement
             ctx.check()
-        return gradient, None
+        return _Checked.apply(gradient, ctx.check, ctx.recorded_in), None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, check: None) -> Tensor:
+    def jvp(ctx: Any, tangent: Tensor, check: None, recorded_in: None) -> Tensor:
         return tangent.view_as(tangent)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from skipscope.errors import InputError, TraceError
 from skipscope.trace.batch_axes import ModuleAxes
 from skipscope.trace.follower import Follower, Meeting
-from skipscope.trace.freshness import while_fresh
+from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.inside import NO_SUM, Exports, Inner
 from skipscope.trace.module_unit import (
@@ -249,7 +249,7 @@ class ModuleTrunk(Trunk):
             self._check_last(point)
             return function(state)
 
-        return while_fresh(at_last_point, point.seen)
+        return WhileFresh(at_last_point, point.seen)
 
     def _check_last(self, point: ModulePoint) -> None:
         if point is not self.point:

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from skipscope.errors import InputError, TraceError
 from skipscope.numerics import measuring
 from skipscope.trace.flow import Flow
-from skipscope.trace.freshness import while_fresh
+from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.program import Program, in_type, last_uses
 from skipscope.trace.trunk import Point
@@ -85,7 +85,7 @@ class Piece:
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
-        return while_fresh(lambda state: self(state, point), point.seen)
+        return WhileFresh(lambda state: self(state, point), point.seen)
 
     def argument(self, point: Point) -> Tensor:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.linear.derivative import MOST_KEPT_ROWS
+from skipscope.linear import derivative
+from skipscope.linear.derivative import FEW_TANGENTS, MOST_KEPT_ROWS, RECORD_AT
 from tests.trace.nets import Residual
 
 D = 6
@@ -73,6 +76,29 @@ class Wrong(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> Tensor:
         return 2 * tangent * ctx.saved_tensors[0].cos()
+
+
+class NotTwice(torch.autograd.Function):
+    """A right forward mode and a right backward, whose own derivative is 30 % too large."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return (1.3 * gradient - 0.3 * gradient.detach()) * ctx.saved_tensors[0].cos()
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return tangent * ctx.saved_tensors[0].cos()
 
 
 class Layer(nn.Module):
@@ -227,3 +253,139 @@ def test_casts_inside_a_model_are_noted_and_left_out_of_float64() -> None:
     found = ss.singular_values(trunk[0].jacobian(x))
     expected = torch.linalg.svdvals(exact.detach().cpu())
     assert ((found.values - expected).abs() <= found.bound + 1e-14).all()
+
+
+def few_tangents(seed: int, batch: int = 3) -> Tensor:
+    return torch.randn(batch, 5 * D, FEW_TANGENTS, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_push_that_was_recorded_is_that_of_forward_mode(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.LayerNorm(D), nn.Linear(D, D), nn.GELU(), nn.Linear(D, D))
+    model = nn.Sequential(nn.Linear(D, D), Residual(block)).to(dtype)
+    J = ss.trace(model, torch.randn(3, 5, D, dtype=dtype)).units[0].jacobian(torch.randn(3, 5, D, dtype=dtype))
+    blocks = [few_tangents(seed).to(dtype) for seed in range(RECORD_AT)]
+    forward = J.matmat(torch.cat(blocks, 2)).split(FEW_TANGENTS, 2)  # many at once are never recorded
+    assert J.derivative._pushforward is None
+    for block in blocks:
+        J.matmat(block)
+    assert J.derivative._pushforward is not None
+    again = [J.matmat(block) for block in blocks]
+    eps = torch.finfo(dtype).eps
+    for first, second in zip(forward, again, strict=True):
+        assert (first - second).norm() <= 8 * eps * first.norm()
+    dense = J.dense()
+    assert (again[0] - dense @ blocks[0]).norm() <= 8 * eps * again[0].norm()
+
+
+@pytest.mark.parametrize("change", ["another product", "another shape", "an error"])
+def test_a_recorded_push_that_is_not_that_of_forward_mode_is_not_used(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(D, D), Residual(nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D))))
+    J = ss.trace(model, torch.randn(3, 5, D)).units[0].jacobian(torch.randn(3, 5, D))
+    expected = J.dense() @ few_tangents(0)
+    right = derivative.Derivative._recorded_pullback
+
+    def wrong(self: Any) -> Callable[[Tensor], tuple[Tensor]]:
+        pull = right(self)
+        if change == "an error":
+            raise RuntimeError("pretended")
+        return lambda cotangent: (
+            (pull(cotangent)[0] * 1.01) if change == "another product" else pull(cotangent)[0][:1],
+        )
+
+    monkeypatch.setattr(derivative.Derivative, "_recorded_pullback", wrong)
+    for _ in range(2 * RECORD_AT):
+        torch.testing.assert_close(J.matmat(few_tangents(0)), expected)
+    assert J.derivative._pushforward is None
+
+
+def test_a_recorded_push_is_refused_once_the_weights_have_changed() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(D, D), Residual(nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D))))
+    J = ss.trace(model, torch.randn(3, 5, D)).units[0].jacobian(torch.randn(3, 5, D))
+    for seed in range(RECORD_AT + 1):
+        J.matmat(few_tangents(seed))
+    with torch.no_grad():
+        model[0].weight += 1
+    with pytest.raises(ss.InputError, match="the weights have changed"):
+        J.matmat(few_tangents(0))
+
+
+@pytest.mark.parametrize("power", [-1000.0, 500.0], ids=["zeros", "large"])
+def test_tangents_that_cannot_be_compared_do_not_let_a_wrong_push_pass(power: float) -> None:
+    """A solver pushes vectors as large as the range allows, whose squares are infinite; the samples that others leave
+    are pushed as zeros."""
+    state = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    routes = ss.Jacobian(NotTwice.apply, state).routes
+    assert routes.push == "forward mode"
+    J = ss.Jacobian(NotTwice.apply, state, routes=routes)
+    V = torch.randn(2, D, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for _ in range(RECORD_AT):
+        J.matmat(V * 2.0**power * 2.0**power)
+    torch.testing.assert_close(J.matmat(V), state.cos()[:, :, None] * V)
+
+
+def test_one_sample_with_another_derivative_is_seen_beside_a_large_one() -> None:
+    """The comparison is of every sample by itself."""
+    state = torch.randn(2, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    factor = torch.tensor([[1e20], [1.0]], dtype=torch.float64)
+
+    def function(x: Tensor) -> Tensor:
+        return factor * torch.cat([x[:1].sin(), NotTwice.apply(x[1:])])
+
+    J = ss.Jacobian(function, state)
+    V = torch.randn(2, D, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for _ in range(RECORD_AT):
+        J.matmat(V)
+    torch.testing.assert_close(J.matmat(V), (factor * state.cos())[:, :, None] * V)
+
+
+def test_a_push_without_memory_to_be_recorded_goes_on_in_forward_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = torch.randn(2, D, dtype=torch.float64)
+    J = ss.Jacobian(torch.sin, state)
+
+    def too_much(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("pretended")
+
+    monkeypatch.setattr(derivative.Derivative, "_recorded_pullback", too_much)
+    V = torch.randn(2, D, 1, dtype=torch.float64)
+    for _ in range(2 * RECORD_AT):
+        torch.testing.assert_close(J.matmat(V), state.cos()[:, :, None] * V)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_recorded_push_is_refused_when_weights_have_changed(wrapped: bool) -> None:
+    """Also where the function that asks is inside of another one."""
+    model, x = nn.Sequential(Residual(nn.Linear(D, D))), torch.randn(3, D)
+    trunk = ss.trace(model, x)
+    point = trunk.at(x)
+    unit = trunk[0].bound(point)
+    J = ss.Jacobian((lambda state: 2 * unit(state)) if wrapped else unit, point.entry(trunk[0]))
+    V = torch.randn(3, D, 2)
+    for _ in range(RECORD_AT):
+        J.matmat(V)
+    assert J.derivative._pushforward is not None
+    with torch.no_grad():
+        next(model.parameters()).mul_(2)
+    with pytest.raises(ss.InputError, match="the weights have changed"):
+        J.matmat(V)
+
+
+def test_a_jacobian_is_freed_with_its_graphs_as_soon_as_nobody_uses_it() -> None:
+    """Its graphs are large, and nobody tells the garbage collector."""
+    x = torch.randn(3, D)
+    trunk = ss.trace(nn.Sequential(Residual(nn.Linear(D, D))), x)
+    J = trunk[0].jacobian(x)
+    for _ in range(RECORD_AT):
+        J.matmat(torch.randn(3, D, 2))
+    graphs = weakref.ref(J.derivative)
+    gc.disable()
+    try:
+        del J
+        assert graphs() is None
+    finally:
+        gc.enable()

@@ -90,21 +90,70 @@ def test_is_the_dense_hessian(name: str) -> None:
     model, x, target = case(name)
     H = Hessian(model, nn.functional.cross_entropy, (x, target))
     expected = reference(model, nn.functional.cross_entropy, x, target)
-    assert (H.route, H.reason) == (hessian.FORWARD, "")
+    on_cpu = torch.get_default_device().type == "cpu"
+    assert (H.route, H.reason) == (hessian.RECORDED if on_cpu else hessian.FORWARD, "")
     assert H.agreement < 1e-12
     assert relative(H.dense()[0], expected) < 1e-12
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_both_routes_agree(name: str) -> None:
+def test_all_routes_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, target = case(name)
     H = Hessian(model, nn.functional.cross_entropy, (x, target))
+    H.route = hessian.FORWARD
     forward = H.dense()
     narrow = forward[:, :, :2].new_zeros(1, H.shape[1], 2)
     narrow[0, 0, 0] = narrow[0, -1, 1] = 1
-    assert relative(H.matmat(narrow), forward[:, :, [0, -1]]) < 1e-12
-    H.route = hessian.BACKWARD
+    for route in (hessian.RECORDED, hessian.BACKWARD):
+        H.route = route
+        assert relative(H.dense(), forward) < 1e-12
+        assert relative(H.matmat(narrow), forward[:, :, [0, -1]]) < 1e-12
+    H.route = hessian.RECORDED
+    monkeypatch.setattr(hessian, "LITTLE", 0)
     assert relative(H.dense(), forward) < 1e-12
+
+
+def test_products_that_cannot_be_batched_are_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, target = case("tanh")
+    H = Hessian(model, nn.functional.cross_entropy, (x, target))
+    H.route = hessian.FORWARD
+    expected = H.dense()
+    for wrong in (lambda product: 1.01 * product, lambda product: 1 / 0):
+        H = Hessian(model, nn.functional.cross_entropy, (x, target))
+        H.route = hessian.RECORDED
+        right = hessian.RecordedGradient.product
+
+        def product(self: Any, V: Tensor, at_once: bool = False, right: Any = right, wrong: Any = wrong) -> Tensor:
+            return wrong(right(self, V, at_once)) if at_once else right(self, V)
+
+        with monkeypatch.context() as changed:
+            changed.setattr(hessian.RecordedGradient, "product", product)
+            assert relative(H.dense(), expected) < 1e-12
+
+
+def test_graphs_are_kept_while_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, target = case("tanh")
+    H = Hessian(model, nn.functional.cross_entropy, [(x[:2], target[:2]), (x[2:], target[2:])])
+    H.route = hessian.RECORDED
+    expected = H.dense()
+    kept = [id(gradient) for gradient, _ in H._gradients()]
+    H.dense()
+    assert [id(gradient) for gradient, _ in H._gradients()] == kept
+    assert len(kept) == 2
+    H.forget()
+    assert relative(H.dense(), expected) < 1e-14
+    monkeypatch.setattr("skipscope.linear.hessian.free_bytes", lambda device: 0)
+    assert Hessian(model, nn.functional.cross_entropy, (x, target)).route == hessian.FORWARD
+
+
+def test_a_list_of_batches_that_has_grown_is_refused() -> None:
+    model, x, target = case("tanh")
+    batches = [(x, target)]
+    H = Hessian(model, nn.functional.cross_entropy, batches)
+    H.route = hessian.RECORDED
+    batches.append((x, target))
+    with pytest.raises(ss.InputError, match=f"gave {len(x)} samples at first and {2 * len(x)} now"):
+        H.dense()
 
 
 def test_linear_regression_in_closed_form() -> None:
@@ -319,6 +368,7 @@ def test_a_linear_loss_is_flat() -> None:
 def test_few_vectors_at_once_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, target = case("convolutions")
     H = Hessian(model, nn.CrossEntropyLoss(), (x, target))
+    H.route = hessian.FORWARD
     V = torch.randn(1, H.shape[1], 10, dtype=torch.float64, generator=generator(0))
     expected = H.matmat(V)
     widths = []
@@ -330,6 +380,7 @@ def test_few_vectors_at_once_when_memory_is_short(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(H, "_product", watched)
     monkeypatch.setattr("skipscope.linear.memory.free_bytes", lambda device: 10 * H.bytes_per_vector)
+    monkeypatch.setattr("skipscope.linear.memory.ALWAYS_FITS", 0)
     torch.testing.assert_close(H.matmat(V), expected)
     assert widths == [4, 4, 2]
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.cores import threads_of
 from skipscope.linear.law import law_of
 from tests import seeded
 from tests.slow import thinned
+from tests.trace.nets import Residual
 
 ROUTES = ["gram", "svd", "auto"]
 
@@ -328,3 +330,41 @@ class TestCounts:
         assert found.zeros.isnan().all()
         assert found.rank.isnan().all()
         assert found.ones.isnan().all()
+
+    def test_entries_are_compared_with_the_other_side_in_a_transposed_operator_too(self) -> None:
+        """A square matrix is assembled from one side, and its transpose from the other."""
+
+        class TwoMatrices(ss.linear.operator.Operator):  # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                self.matrix = with_values(torch.linspace(2, 1, 9).double(), 9, 9, seed=1)[None]
+                self.shape, self.dtype, self.device = (1, 9, 9), torch.float64, self.matrix.device
+
+            def _matmat(self, V: Tensor) -> Tensor:
+                return self.matrix @ V
+
+            def _rmatmat(self, U: Tensor) -> Tensor:
+                return 1.001 * self.matrix.mT @ U
+
+            def take(self, samples: Any) -> Any:
+                return self
+
+        for operator in (TwoMatrices(), TwoMatrices().T, TwoMatrices().T.T):
+            assert (ss.singular_values(operator).bound >= 1e-3).all()
+
+
+@pytest.mark.parametrize("route", ["auto", "law", "gram", "svd"])
+def test_samples_are_decomposed_side_by_side_with_the_same_bits(route: Any) -> None:
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(24, 6), nn.ReLU(), nn.Linear(6, 24))
+    model = nn.Sequential(nn.Linear(5, 24), Residual(block), nn.Linear(24, 2)).eval()
+    x = torch.randn(5, 5)
+    J = ss.trace(model, x).units[0].jacobian(x)
+    found = []
+    for threads in (1, 3):
+        with threads_of(threads):
+            found.append(ss.singular_values(J, route=route))
+    alone, together = found
+    assert alone.routes == together.routes
+    for name in ("values", "bound", "tolerance", "zeros_at_least", "ones_at_least"):
+        assert torch.equal(getattr(alone, name), getattr(together, name))
+    assert torch.equal(ss.singular_values(J.take([3]), route=route).values[0], together.values[3])

@@ -246,3 +246,13 @@ class Wrong(Dense):
 def test_what_is_refused(operator: Operator, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         svd(operator, **options)
+
+
+@pytest.mark.parametrize("route", ["dense", "iterative"])
+def test_ambient_autocast_changes_nothing(route: Any) -> None:
+    A = Dense(random(2, 80, 60, seed=0).float())
+    expected = svd(A, 3, route=route)
+    with torch.autocast(A.device.type, dtype=torch.bfloat16):
+        found = svd(A, 3, route=route)
+    assert torch.equal(found.S, expected.S)
+    assert torch.equal(found.converged, expected.converged)
