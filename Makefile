@@ -5,7 +5,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-header --no-annotate $(UPGRADE)
 
 .PHONY: setup browser demo test test-slow test-oldest coverage lint format docs tutorials gallery wheel requirements \
-	architectures clean
+	architectures bench bench-gpu bench-smoke clean
 
 setup:
 	@sh scripts/setup.sh
@@ -68,6 +68,22 @@ requirements: setup
 
 architectures: setup
 	$(BIN)/python scripts/architectures.py
+
+# skipscope beside its alternatives: under 15 minutes on 2 cores; then the page of the documentation is made anew.
+bench: setup browser
+	$(BIN)/python -m benchmarks cpu
+	$(BIN)/python -m benchmarks growth
+	$(BIN)/python -m benchmarks.busy_machine --out benchmarks/results/busy-machine.json
+	$(BIN)/python -m benchmarks page
+
+# `make bench-gpu IMAGES=file`: a file of torch.save with normalised test images of CIFAR-10.
+WEIGHTS ?= docs/results/networks/resnet56-cifar-projection-seed1000.safetensors
+bench-gpu: setup
+	$(BIN)/python -m benchmarks gpu --weights $(WEIGHTS) --images $(IMAGES)
+
+# Small cases against the committed ratios, in two minutes.
+bench-smoke: setup
+	$(BIN)/python -m benchmarks guard
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """Training steps on an idle machine and on one that is busy with other work: one thread, threads that spin while they
 wait, and threads that sleep.
 
-    python benchmarks/busy_machine.py --load 2 --out benchmarks/results/busy-machine.json
+    python -m benchmarks.busy_machine --load 2 --out benchmarks/results/busy-machine.json
 
 Every measurement is a process of its own, since the way to wait is read when torch is loaded. The other work is one
 process per --load that computes without a pause. Times are medians of steps; read them as ratios to one thread beside
@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 NETWORKS = {"resnet20-digits": "digits", "resnet20-cifar": "cifar", "resnet60-digits-connected": "digits"}
 BATCH = 128
 WAYS = {"one thread": (1, "PASSIVE"), "threads that spin": (2, "ACTIVE"), "threads that sleep": (2, "PASSIVE")}
@@ -78,7 +77,7 @@ def other_work(count: int) -> Iterator[None]:
 
 
 def in_a_process(network: str, threads: int, policy: str, steps: int) -> float:
-    command = [sys.executable, __file__, "--one", network, str(threads), "--steps", str(steps)]
+    command = [sys.executable, "-m", "benchmarks.busy_machine", "--one", network, str(threads), "--steps", str(steps)]
     environment = {**os.environ, "OMP_WAIT_POLICY": policy}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return float(json.loads(run.stdout))

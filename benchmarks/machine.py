@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
+from typing import Any
 
 
 def processor() -> str:
@@ -11,3 +13,20 @@ def processor() -> str:
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def described(device: str = "cpu") -> dict[str, Any]:
+    import torch
+
+    import skipscope as ss
+
+    about = {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "skipscope": ss.__version__,
+    }
+    return {"device": torch.cuda.get_device_name(), **about} if device == "cuda" else about

@@ -1,7 +1,7 @@
 """How long `ss.trace` takes, against `torch.export.export` alone, and how that grows with depth.
 
-    python benchmarks/trace.py > results.json
-    python benchmarks/trace.py --smoke            small sizes, to see that it runs
+    python -m benchmarks.trace > results.json
+    python -m benchmarks.trace --smoke            small sizes, to see that it runs
 
 Residual networks for small images with so many blocks, and GPT-2 with so many layers, of small width: an export costs
 as much whatever the width. And library models that write through views of tensors. Seconds of the processor, which a
@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from machine import processor  # beside this file
 from torch import Tensor, nn
 from torch.export import Dim
 
 import skipscope as ss
+from benchmarks.machine import processor
 from skipscope.models.resnet import ResNet
 from skipscope.trace.graph_trunk import GraphTrunk
 from skipscope.trace.structure import Structure

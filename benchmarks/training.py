@@ -1,16 +1,16 @@
 """How fast small networks are trained. Speed is meant to be read as ratios within one run.
 
-    python benchmarks/training.py --depths 20 56 110 --batch 128 > results.json
+    python -m benchmarks.training --depths 20 56 110 --batch 128 > results.json
 
 Steps per second of residual networks on a GPU: a captured step against an eager one. Random images of 3 x 32 x 32; the
 first epoch, which holds the warm-up and the capture, is not counted.
 
-    python benchmarks/training.py --fleet 32 --network type1-mnist-w64-b16 > results.json
+    python -m benchmarks.training --fleet 32 --network type1-mnist-w64-b16 > results.json
 
 A fleet of networks on the CPU against the same networks one after another, in alternation: seconds, and seconds of the
 processor, which a busy machine changes less. 3000 random images of the size that the network takes.
 
-    python benchmarks/training.py --side-by-side 8 --depths 56 110 --usual-workers 4 12 > results.json
+    python -m benchmarks.training --side-by-side 8 --depths 56 110 --usual-workers 4 12 > results.json
 
 Networks side by side on a GPU, in bfloat16, against the loop that most programs have, which trains one network in
 float32 from a DataLoader with so many workers: images per second of all networks together, both with batches of 128
@@ -33,9 +33,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from machine import processor  # beside this file
 
 import skipscope as ss
+from benchmarks.machine import processor
 from skipscope.data.dataset import Images
 from skipscope.models import names
 from skipscope.models.resnet import ResNet

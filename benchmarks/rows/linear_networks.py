@@ -1,82 +1,42 @@
-"""Paper B's two large computations against the usual way, in one run: do the answers agree, and how much faster is it?
+"""Paper B's two large computations, on the whitened digits.
 
-    python benchmarks/paper_b.py [--data mnist:PATH] [--out benchmarks/results/paper-b-cpu.json]
-
-hessian   the spectrum of the exact Hessian of a linear 2-shortcut network of depth 16, from second moments, against
-          torch.func.hessian of the loss on the samples and eigvalsh
-sweep     figure 7: networks of several learning rates and seeds, trained as one, against one after another with torch's
-          modules and gradient descent on all samples; a few of those are trained, and the time is multiplied
-
-One thread each, and medians of rounds that take turns.
+spectrum of the Hessian   of a linear 2-shortcut network of depth 16, exact, from second moments; against
+                          torch.func.hessian of the loss on the samples, and eigvalsh
+figure 7                  networks of several learning rates and seeds, trained as one; against one after another with
+                          torch's modules and gradient descent on all samples, of which a few steps of one network run
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.machine import processor
+from benchmarks.kit import OURS, Size, Way, Work
+from skipscope.cores import one_thread
 from skipscope.data import load, whiten
 from skipscope.papers.b.networks import train_grid
 from skipscope.papers.b.networks.hessian import shortcut_hessian
 from skipscope.papers.b.networks.loss import Moments, Samples
-from skipscope.papers.b.networks.network import (
-    ShortcutSpec,
-    as_vector,
-    from_vector,
-    initial_weights,
-    outputs,
-)
+from skipscope.papers.b.networks.network import ShortcutSpec, as_vector, from_vector, initial_weights, outputs
 from skipscope.papers.b.subjects import COMPONENTS
 
-DEPTH = 16
 SEEDS, RATES = 10, 13  # of the sweep: figure 7 at four rates per decade
-STEPS = 1000
-FEW_STEPS = 20  # of a training alone, multiplied
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="digits", help="what is whitened; with mnist:PATH as in the paper")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    found = load(options.data)
-    white = whiten(found, COMPONENTS)
-    samples = Samples(white.x, white.y)
-    rows = [hessian(samples, options.rounds), sweep(samples, options.rounds)]
-    about = {"machine": processor(), "torch": torch.__version__, "data": found.name, "samples": len(samples.x)}
-    if options.out:
-        options.out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+def works(size: Size) -> Iterator[Work]:
+    white = whiten(load("digits"), COMPONENTS)
+    samples = Samples(white.x.to(size.device), white.y.to(size.device))
+    if size.device == "cpu":
+        yield _hessian(samples, size.pick(smoke=8, cpu=16, gpu=16))
+    yield _sweep(samples, size)
 
 
-def in_turns(ways: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median seconds and the last result of each way."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    results = {}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            results[name] = way()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(own) for name, own in seconds.items()}, results
-
-
-def hessian(samples: Samples, rounds: int) -> dict[str, Any]:
-    spec = ShortcutSpec(DEPTH, COMPONENTS, 2)
+def _hessian(samples: Samples, depth: int) -> Work:
+    spec = ShortcutSpec(depth, COMPONENTS, 2)
     weights = initial_weights(spec, "xavier", 0)
     moments = Moments.of(samples)
 
@@ -86,22 +46,21 @@ def hessian(samples: Samples, rounds: int) -> dict[str, Any]:
 
         return torch.linalg.eigvalsh(torch.func.hessian(loss)(as_vector(spec, weights)))
 
-    matrix = shortcut_hessian(spec, weights, moments).matrix
-    ways: dict[str, Callable[[], Any]] = {
-        "skipscope": lambda: torch.linalg.eigvalsh(shortcut_hessian(spec, weights, moments).matrix),
-        "torch.func.hessian": by_torch,
-        "eigvalsh alone": lambda: torch.linalg.eigvalsh(matrix),
-    }
-    seconds, values = in_turns(ways, rounds)
-    ours, theirs = values["skipscope"], values["torch.func.hessian"]
-    row = {
-        "work": f"spectrum of the Hessian, linear 2-shortcut network of depth {DEPTH}, {spec.parameters} weights",
-        "seconds": seconds,
-        "times faster": seconds["torch.func.hessian"] / seconds["skipscope"],
-        "largest difference, relative": float((ours - theirs).abs().max() / theirs.abs().max()),
-    }
-    print(row, flush=True)
-    return row
+    def difference(answers: Mapping[str, Any]) -> float:
+        theirs = answers["torch.func.hessian and eigvalsh"]
+        return float((answers[OURS] - theirs).abs().max() / theirs.abs().max())
+
+    return Work(
+        f"spectrum of the Hessian, linear 2-shortcut network of depth {depth}, {spec.parameters:,} weights",
+        {
+            OURS: Way(lambda: torch.linalg.eigvalsh(shortcut_hessian(spec, weights, moments).matrix)),
+            "torch.func.hessian and eigvalsh": Way(by_torch),
+        },
+        difference,
+        allowed=1e-10,
+        goals={"torch.func.hessian and eigvalsh": 20},
+        memory=True,
+    )
 
 
 class Network(nn.Module):
@@ -120,35 +79,37 @@ class Network(nn.Module):
         return x
 
 
-def sweep(samples: Samples, rounds: int) -> dict[str, Any]:
-    spec = ShortcutSpec(DEPTH, COMPONENTS, 2)
+def _sweep(samples: Samples, size: Size) -> Work:
+    depth, steps, few = 16, size.pick(smoke=100, cpu=1000, gpu=1000), size.pick(smoke=10, cpu=20, gpu=50)
+    spec = ShortcutSpec(depth, COMPONENTS, 2)
     rates = numpy.geomspace(1e-3, 1, RATES).tolist()
     moments = Moments.of(samples)
 
     def together(steps: int) -> Any:
-        return train_grid(spec, moments, "zero", seeds=range(SEEDS), rates=rates, steps=steps, device="cpu", record=[])
+        seeds, device = range(SEEDS), size.device
+        return train_grid(spec, moments, "zero", seeds=seeds, rates=rates, steps=steps, device=device, record=[])
 
     def alone() -> float:
-        model = Network(initial_weights(spec, "zero", 0))
+        model = Network(initial_weights(spec, "zero", 0)).to(size.device)
         optimizer = torch.optim.SGD(model.parameters(), rates[0])
-        for _ in range(FEW_STEPS):
-            optimizer.zero_grad()
-            samples.loss(model(samples.x))[0].backward()
-            optimizer.step()
-        return float(samples.loss(model(samples.x))[0])
+        with one_thread():  # faster than two, for layers of ten units
+            for _ in range(few):
+                optimizer.zero_grad()
+                samples.loss(model(samples.x))[0].backward()
+                optimizer.step()
+        return float(samples.loss(model(samples.x))[0].detach())
 
-    seconds, results = in_turns({"skipscope": lambda: together(STEPS), "one training": alone}, rounds)
-    one_after_another = seconds["one training"] / FEW_STEPS * STEPS * SEEDS * RATES
-    ours = float(together(FEW_STEPS).final_losses[0])
-    row = {
-        "work": f"figure 7 at depth {DEPTH}: {SEEDS} seeds x {RATES} rates, {STEPS} steps",
-        "seconds": {"skipscope": seconds["skipscope"], "one after another (multiplied)": one_after_another},
-        "times faster": one_after_another / seconds["skipscope"],
-        "difference of the first loss, relative": abs(ours / results["one training"] - 1),
-    }
-    print(row, flush=True)
-    return row
+    def difference(answers: Mapping[str, Any]) -> float:
+        """Of the first network's loss after the steps that the other way takes."""
+        return abs(float(together(few).final_losses[0]) / answers["one network after another"] - 1)
 
-
-if __name__ == "__main__":
-    main()
+    return Work(
+        f"figure 7 at depth {depth}: {SEEDS} seeds x {RATES} rates, {steps} steps",
+        {
+            OURS: Way(lambda: together(steps)),
+            "one network after another": Way(alone, few / (steps * SEEDS * RATES)),
+        },
+        difference,
+        allowed=1e-9,
+        goals={"one network after another": 50},
+    )

@@ -1,0 +1,84 @@
+"""skipscope against its alternatives, side by side.
+
+    python -m benchmarks cpu                    the set for a CPU: under 15 minutes on 2 cores (make bench)
+    python -m benchmarks gpu --weights docs/results/networks/resnet56-cifar-projection-seed1000.safetensors \\
+        --images cifar10-test-images.pt         the set for a GPU: under 10 minutes on one H200 (make bench-gpu)
+    python -m benchmarks guard                  small cases against the committed ratios (make bench-smoke)
+    python -m benchmarks growth                 time and memory against depth, samples, k, ...
+    python -m benchmarks page                   docs/benchmarks.md from the committed results
+
+Results go to benchmarks/results. The other libraries come with `pip install skipscope[bench]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks import guard, page
+from benchmarks.growth import grown
+from benchmarks.kit import Size, agrees, measured, peak_bytes, peaks_in_processes
+from benchmarks.machine import described
+from benchmarks.rows import ROWS, works
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["cpu", "gpu", "smoke", "guard", "growth", "page", "peak"])
+    parser.add_argument("what", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=ROWS, help="some of the rows")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--weights", type=Path, help="of the ResNet-56 of the GPU set")
+    parser.add_argument("--images", type=Path, help="of the GPU set")
+    parser.add_argument("--out", type=Path, help="where to write; by default benchmarks/results/NAME.json")
+    parser.add_argument("--size", default="cpu", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.command == "peak":
+        row, number, way = options.what
+        size = Size(options.size, weights=options.weights, images=options.images)
+        print(peak_bytes(works(row, size)[int(number)].ways[way]))
+        return
+    if options.command == "page":
+        page.write()
+        return
+    if options.command == "growth":
+        _save({"machine": described(), "growth": grown()}, options.out or RESULTS / "growth-cpu.json")
+        return
+    if options.command == "gpu" and not torch.cuda.is_available():
+        raise SystemExit("the GPU set needs a GPU, and torch sees none; `python -m benchmarks cpu` needs none")
+    name = "smoke" if options.command == "guard" else options.command
+    size = Size(name, "cuda" if name == "gpu" else "cpu", options.rounds, options.weights, options.images)
+    if name == "smoke":
+        torch.set_num_threads(1)  # times of the processor, which then depend little on what else the machine does
+    rows = run(size, options.only or list(ROWS))
+    if options.command == "guard":
+        sys.exit(guard.verdict(rows, RESULTS / "smoke.json"))
+    _save({"machine": described(size.device), "set": name, "rows": rows}, options.out or RESULTS / f"{name}.json")
+    wrong = [row["work"] for row in rows if not agrees(row)]
+    if wrong:
+        raise SystemExit(f"the answers differ: {'; '.join(wrong)}")
+
+
+def run(size: Size, names: list[str]) -> list[dict[str, object]]:
+    found = []
+    for name in names:
+        for number, work in enumerate(works(name, size)):
+            apart = work.memory and size.name == "cpu" and sys.platform == "linux"
+            peaks = peaks_in_processes(name, number, list(work.ways), size) if apart else None
+            found.append({"row": name, **measured(work, size, peaks)})
+    return found
+
+
+def _save(results: dict[str, object], path: Path) -> None:
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""docs/benchmarks.md, from the committed results: nothing on it is written by hand but its explanations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kit import OURS
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = ROOT / "docs" / "pictures" / "benchmarks-growth.png"
+SETS = {"gpu": "On one GPU", "cpu": "On a CPU"}
+
+INTRODUCTION = """# Benchmarks
+
+<!-- written by python -m benchmarks page -->
+
+skipscope beside its alternatives on the same work, in the same run: ways take turns, times are medians, and the answers
+are compared. A ratio above 1 means that skipscope is that many times as fast. `make bench` runs the set for a CPU
+(under 15 minutes on two cores), `make bench-gpu` the one for a GPU, `make bench-smoke` small cases of every row against
+the committed ratios: it fails below half of one. *Multiplied*: the alternative ran on a part of the work, and its time
+is that of the whole at the same rate. Memory is the peak beyond what was there before; each way has its own process.
+
+| way | what it is |
+|---|---|
+| jacrev and svdvals | every row of the Jacobian by `torch.func.jacrev`, and `torch.linalg.svdvals`, in float32 |
+| Gram matrix | the rows that are not zero, in float64, `eigvalsh` of A A^T and square roots |
+| ARPACK | `scipy.sparse.linalg.svds` on skipscope's products, one image after another |
+| Golub-Kahan | a single-vector recurrence for all images at once, in full orthogonality and without restarts |
+| curvlinops | its `HessianLinearOperator`: as many products for a density, under SciPy's `eigsh` for eigenvalues |
+| PyHessian | its own density and power iteration |
+"""
+
+GROWTH = """## Growth
+
+Exponents of a power law through the larger half of the sizes: 1 means that twice the size takes twice as long. Fixed
+costs make an exponent smaller, and more iterations make it larger.
+
+"""
+
+
+BUSY = """## On a busy machine
+
+Training steps of a batch of 128 beside processes that compute without a pause, in times of those with one thread.
+Threads that spin while they wait are what torch has by default; skipscope lets them sleep (`OMP_WAIT_POLICY`, unless it
+is set), and gives small work one thread.
+
+"""
+
+
+def write() -> None:
+    growth = RESULTS / "growth-cpu.json"
+    if growth.exists():
+        draw(json.loads(growth.read_text(encoding="utf-8"))["growth"])
+    PAGE.write_text(text(), encoding="utf-8")
+
+
+def text() -> str:
+    parts = [INTRODUCTION]
+    for name, title in SETS.items():
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            parts.append("\n".join(_section(title, json.loads(path.read_text(encoding="utf-8")))))
+    growth = RESULTS / "growth-cpu.json"
+    if growth.exists():
+        parts.append(GROWTH + "\n".join(_growth(json.loads(growth.read_text(encoding="utf-8")))))
+    busy = RESULTS / "busy-machine.json"
+    if busy.exists():
+        parts.append(BUSY + "\n".join(_busy(json.loads(busy.read_text(encoding="utf-8")))))
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _section(title: str, results: Mapping[str, Any]) -> Iterator[str]:
+    machine = results["machine"]
+    yield f"## {title}\n"
+    yield (
+        f"{machine.get('device') or machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"torch {machine['torch']}; load of the machine before: {machine['load'][0]}. `benchmarks/results/"
+        f"{results['set']}.json`\n"
+    )
+    yield "| work | skipscope | alternative | times as fast | goal | answers differ by | products | peak memory |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in results["rows"]:
+        for place, (name, ratio) in enumerate(row["times_faster"].items()):
+            marked = f"{name} (multiplied)" if name in row["multiplied"] else name
+            cells = [
+                row["work"] if not place else "",
+                f"{row['seconds'][OURS]:.3g} s" if not place else "",
+                f"{marked}, {row['seconds'][name]:.3g} s",
+                f"**{ratio:.3g}**",
+                f"{row['goals'][name]:.2g}" if name in row["goals"] else "",
+                f"{row['difference']:.0e}" if not place else "",
+                _pair(row["products"], name),
+                _pair(row["peak_megabytes"], name, " MB"),
+            ]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _pair(numbers: Mapping[str, Any], name: str, unit: str = "") -> str:
+    own, other = numbers.get(OURS), numbers.get(name)
+    if own is None:
+        return ""
+    return f"{own:,} / {other:,}{unit}" if other is not None else f"{own:,}{unit}"
+
+
+def _growth(found: Mapping[str, Any]) -> Iterator[str]:
+    machine = found["machine"]
+    yield "![Time and memory against the size of a question](pictures/benchmarks-growth.png)\n"
+    yield f"{machine['processor']}, one thread, torch {machine['torch']}. `benchmarks/results/growth-cpu.json`\n"
+    yield "| against | function | sizes | seconds | exponent | peak memory, MB | exponent |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in found["growth"]:
+        sizes, seconds, megabytes = (
+            ", ".join(f"{value:g}" for value in row[key]) for key in ("sizes", "seconds", "megabytes")
+        )
+        yield (
+            f"| {row['unit']} | `{row['function']}` | {sizes} | {seconds} | **{row['exponent_of_seconds']}** | "
+            f"{megabytes} | **{row['exponent_of_memory']}** |"
+        )
+
+
+def _busy(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['machine']}, {found['cores']} cores. `benchmarks/results/busy-machine.json`\n"
+    yield "| network | busy processes | one thread, ms | two that spin | two that sleep |"
+    yield "|---|---|---|---|---|"
+    for row in found["rows"]:
+        spin, sleep = (row[f"threads that {how} / one thread"] for how in ("spin", "sleep"))
+        alone = row["milliseconds with one thread"]
+        yield f"| {row['network']} | {row['busy processes']} | {alone} | {spin} | {sleep} |"
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Logarithms on both axes, with a dashed line of slope 1 through the last point."""
+    from plotly.subplots import make_subplots
+
+    titles = [row["function"] for row in rows]
+    figure = make_subplots(2, len(rows), vertical_spacing=0.16, horizontal_spacing=0.055, column_titles=titles)
+    for column, row in enumerate(rows, 1):
+        for place, (key, title) in enumerate((("seconds", "seconds"), ("megabytes", "peak memory, MB")), 1):
+            sizes, values = row["sizes"], row[key]
+            linear = [values[-1] * size / sizes[-1] for size in sizes]
+            figure.add_scatter(
+                x=sizes, y=values, mode="lines+markers", line={"color": "#1f6feb"}, row=place, col=column
+            )
+            figure.add_scatter(
+                x=sizes, y=linear, mode="lines", line={"color": "#999", "dash": "dash"}, row=place, col=column
+            )
+            below = row["unit"] if place == 2 else None
+            figure.update_xaxes(type="log", tickformat=",d", tickvals=sizes[::2], title=below, row=place, col=column)
+            beside = title if column == 1 else None
+            figure.update_yaxes(
+                type="log", tickformat=",.3~g", tickvals=[values[0], values[-1]], title=beside, row=place, col=column
+            )
+    figure.update_layout(showlegend=False, width=1300, height=560, template="plotly_white", margin={"t": 40, "r": 10})
+    figure.write_image(PICTURE)
