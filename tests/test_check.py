@@ -141,7 +141,7 @@ def test_growth_of_the_gradient_does_not_depend_on_the_sizes_of_the_states(befor
 def test_a_mean_over_places_is_no_vanishing_gradient(side: int, layers: int, pool: nn.Module | None) -> None:
     torch.manual_seed(0)
     forecast = check(Pooled(layers, pool), torch.randn(2, 3, side, side))
-    assert forecast.findings == ()
+    assert forecast.problems == ()
     assert abs(forecast.signals["gradient_growth"]) < 0.3
     assert forecast.layers["layer"].values[-1] == "head"
 
@@ -243,7 +243,7 @@ KNOWN = [("resnet18", 32), ("alexnet", 64), ("timm vit_tiny_patch16_224", 224)]
 @pytest.mark.parametrize(("name", "side"), thinned(KNOWN, fast=KNOWN[:2]))
 def test_known_networks_are_expected_to_train(name: str, side: int, benchmark: Any) -> None:
     torch.manual_seed(0)
-    assert check(benchmark.known(name), torch.randn(4, 3, side, side)).findings == ()
+    assert check(benchmark.known(name), torch.randn(4, 3, side, side)).problems == ()
 
 
 def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> None:
@@ -257,9 +257,32 @@ def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> 
         assert finding.threshold == rule.threshold
         assert rule.shown(forecast.signals[rule.signal]) in finding.sentence
         assert rule.shown(rule.threshold) in finding.sentence
+        assert set(finding.numbers) == {rule.signal, "threshold"}
+        assert f"{finding.numbers[rule.signal]:.3g}" in finding.sentence  # a factor, where the value is a logarithm
+        assert finding.unit in {"", *forecast.layers["layer"].values}
         assert finding.sentence in text
         assert all(remedy in text for remedy in finding.remedies)
     assert {"states vanish", "gradients vanish"} <= {finding.name for finding in forecast.findings}
+
+
+def test_where_nothing_is_broken_the_findings_say_what_was_looked_at() -> None:
+    forecast = check(network("resnet8-digits"), digits())
+    assert forecast.trains
+    assert forecast.problems == ()
+    assert {finding.severity for finding in forecast.findings} == {"normal"}
+    assert [finding.name for finding in forecast.findings] == [
+        "growth",
+        "rank",
+        "gradient growth",
+        "gradient rank",
+        "loss",
+    ]
+    gradients = forecast.findings[2]
+    assert gradients.numbers == {"gradient_growth": pytest.approx(10 ** forecast.signals["gradient_growth"])}
+    assert gradients.sentence.endswith("(expected: at least 0.000398, at most 1.58e+04).")
+    text = " ".join(forecast.short.split())
+    assert all(f"normal {finding.sentence}" in text for finding in forecast.findings)
+    assert [one["sentence"] for one in forecast.to_dict()["findings"]] == [one.sentence for one in forecast.findings]
 
 
 def test_numbers_that_overflow_are_named() -> None:

@@ -48,7 +48,7 @@ def test_three_samples_cannot_say_what_thirty_two_find() -> None:
     model = plain(60)
     few, enough = check(model, images(3)), check(model, images(32))
     assert enough.trains is False
-    assert few.findings == ()
+    assert few.problems == ()
     assert few.trains is None
     assert few.verdict == "Cannot say whether it is expected to train"
     assert list(few.unanswered) == ["representation collapses"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -11,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
 from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
-from skipscope.check.rules import RULES, Rule
+from skipscope.check.rules import RULES, SIGNALS_IN_WORDS, Rule, by_signal
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
 from skipscope.findings import Finding
@@ -51,7 +52,8 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, unit_spectra: bool = True)
     broken = broken_in(found)
     mendable = not found.not_finite or _overflows(origin)
     tried, untried = trials(model, x, seed, found, spectra, without_units) if broken and mendable else ((), [])
-    findings = _findings(found, origin, spectra, tried, broken)
+    unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found)
+    findings = _findings(found, origin, spectra, tried, broken) or _as_expected(found, unanswered)
     notes = _notes(model, found)
     notes += [f"Units were not measured: {left_out}."] if left_out else []
     notes += untried
@@ -62,7 +64,7 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, unit_spectra: bool = True)
         tuple(notes),
         spectra,
         errors=found.errors,
-        unanswered={} if broken == (NOT_FINITE,) else _unanswered(found),
+        unanswered=unanswered,
         diagnoses=()
         if found.not_finite
         else tuple(diagnoses(model, x, () if spectra is None else branch_ends(spectra))),
@@ -97,6 +99,30 @@ def _findings(
         findings.append(_not_finite(found, origin, mending))
     else:
         findings += [_broken(rule, found, units, tried, broken) for rule in RULES if rule.name in broken]
+    return findings
+
+
+def _as_expected(found: Measured, unanswered: Mapping[str, str]) -> list[Finding]:
+    """Where nothing is broken: what was looked at, one finding for each signal that was measured."""
+    findings = []
+    for signal, rules in by_signal().items():
+        value = found.signals[signal]
+        if math.isnan(value) or any(rule.name in unanswered for rule in rules):
+            continue
+        limits = ", ".join(sorted(rule.limit for rule in rules))
+        words = SIGNALS_IN_WORDS[signal].format(rules[0].shown(value))
+        near = any(rule.near(value, found.errors.get(signal, 0.0)) for rule in rules)
+        numbers = {signal: rules[0].plain(value)}
+        findings.append(
+            Finding(
+                signal.replace("_", " "),
+                f"{words[:1].upper()}{words[1:]} (expected: {limits}).",
+                near=near,
+                severity="normal",
+                numbers=numbers,
+                measure=found.layers.attrs["measure"],
+            )
+        )
     return findings
 
 
@@ -156,11 +182,13 @@ def _broken(
 ) -> Finding:
     value = found.signals[rule.signal]
     sentence = rule.sentence(value)
+    layer = ""
     crossed = [place for place, at in enumerate(found.by_layer.get(rule.signal, ())) if rule.beyond(at)]
     if crossed:
         backwards = rule.signal == "gradient_growth"
         name = found.layers["layer"].values[crossed[-1] if backwards else crossed[0]]
         place = f"the {name}" if name == OUTPUT else f"layer {name}"
+        layer = "" if name == OUTPUT else str(name)
         sentence += (
             f" It is past the threshold {'back to' if backwards else 'from'} {place}{'' if backwards else ' on'}."
         )
@@ -172,7 +200,17 @@ def _broken(
         if trial.helps(rule.name, broken)
     ]
     near = rule.near(value, found.errors.get(rule.signal, 0.0))
-    return Finding(rule.name, sentence, tuple(remedies), value, rule.threshold, near)
+    return Finding(
+        rule.name,
+        sentence,
+        tuple(remedies),
+        value,
+        rule.threshold,
+        near,
+        unit=layer,
+        numbers={rule.signal: rule.plain(value), "threshold": rule.plain(rule.threshold)},
+        measure=found.layers.attrs["measure"],
+    )
 
 
 def _contributing(rule: Rule, value: float, units: xarray.Dataset) -> str:

@@ -7,12 +7,11 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from skipscope.check.remedies import Trial
-from skipscope.check.rules import DEVIATIONS, RULES, Rule
-from skipscope.findings import Finding
+from skipscope.check.rules import DEVIATIONS, RULES, Rule, by_signal
+from skipscope.findings import Finding, in_lines
 from skipscope.report import Table
 
 if TYPE_CHECKING:
@@ -23,7 +22,8 @@ WIDTH = 110
 
 @dataclass(frozen=True)
 class Forecast:
-    """signals: the numbers that the rules look at. layers: the profile they come from. notes: what was measured.
+    """findings: what is broken; where nothing is, what was looked at and is as it should be. signals: the numbers that
+    the rules look at. layers: the profile they come from. notes: what was measured.
 
     units: gain and spread of the residual units; None where there are none to measure, as a note then says. errors:
     standard errors of signals over samples. unanswered: by the name of a rule, why it cannot be answered. diagnoses:
@@ -41,17 +41,22 @@ class Forecast:
     trials: tuple[Trial, ...] = ()
 
     @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings that are expected to keep it from training; the others say what is as it should be."""
+        return tuple(finding for finding in self.findings if finding.severity == "problem")
+
+    @property
     def trains(self) -> bool | None:
-        """Whether the network is expected to train: nothing was found. None where a rule could not be answered."""
-        if self.findings:
+        """Whether the network is expected to train: no problem was found. None where a rule could not be answered."""
+        if self.problems:
             return False
         return None if self.unanswered else True
 
     @property
     def near(self) -> bool:
         """Whether the verdict hangs on a signal that is near its threshold: with other samples it might be another."""
-        if self.findings:
-            return all(finding.near for finding in self.findings)
+        if self.problems:
+            return all(finding.near for finding in self.problems)
         return any(self._near(rule) for rule in RULES)
 
     @property
@@ -97,14 +102,14 @@ class Forecast:
 
     @property
     def short(self) -> str:
-        """The verdict, what was found with its remedies, and the notes, without tables."""
-        signals = [] if self.findings else [textwrap.fill(self._signals(), WIDTH)]
-        return "\n\n".join(filter(None, [self._first(), *signals, self._noted()]))
+        """The verdict, what was found with its remedies or is as it should be, and the notes, without tables."""
+        fine = "" if self.problems else in_lines(self.findings)
+        return "\n\n".join(filter(None, [self._first(), fine, self._noted()]))
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, what was found with its remedies, and the notes."""
-        sentences = self._sentences()
-        found = "".join(f"<li>{html.escape(each)}</li>" for each in sentences or [self._signals()])
+        sentences = self._sentences() or [finding.sentence for finding in self.findings]
+        found = "".join(f"<li>{html.escape(each)}</li>" for each in sentences)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return f"<p><b>{self.verdict}.</b></p><ul>{found}</ul>{notes}"
 
@@ -116,22 +121,8 @@ class Forecast:
     def _noted(self) -> str:
         return "\n".join(textwrap.fill(note, WIDTH) for note in self.notes)
 
-    def _signals(self) -> str:
-        """The numbers behind a good verdict."""
-        shown = {signal: rules[0].shown(self.signals[signal]) for signal, rules in _by_signal().items()}
-        words = {
-            "growth": "the last state is {} times as large as the first",
-            "rank": "samples differ in {} times as many directions there",
-            "gradient_growth": "gradients come back {} times as large",
-            "gradient_rank": "in {} times as many directions",
-            "loss": "the loss starts at {} times that of a guess",
-        }
-        parts = [words[signal].format(value) for signal, value in shown.items() if value != "-"]
-        text = "; ".join(parts)
-        return f"{text[:1].upper()}{text[1:]}." if text else ""
-
     def _sentences(self) -> list[str]:
-        found = [self._found(finding) for finding in self.findings]
+        found = [self._found(finding) for finding in self.problems]
         mending = self._mending if self._mends_all else []
         what = f"Each of these mends all of it on a copy, the best first: {'; '.join(mending)}." if mending else ""
         return [*found, *filter(None, [what]), *self.unanswered.values(), *self.diagnoses]
@@ -143,7 +134,7 @@ class Forecast:
     @property
     def _mends_all(self) -> bool:
         """Whether one list of remedies says it for several findings."""
-        return len(self.findings) > 1 and bool(self._mending)
+        return len(self.problems) > 1 and bool(self._mending)
 
     def _found(self, finding: Finding) -> str:
         if finding.remedies and self._mends_all:
@@ -161,7 +152,7 @@ class Forecast:
                 ", ".join(sorted(rule.limit for rule in rules)),
                 self._answer(rules),
             )
-            for signal, rules in _by_signal().items()
+            for signal, rules in by_signal().items()
         ]
         return Table("Signals", ("question", "measured", "with other samples", "expected", ""), rows)
 
@@ -180,8 +171,8 @@ class Forecast:
         return ", ".join(word for word in (broken, near) if word)
 
     def _tried(self) -> Table:
-        shown = {signal: rules[0] for signal, rules in _by_signal().items()}
-        broken = ", ".join(finding.name for finding in self.findings)
+        shown = {signal: rules[0] for signal, rules in by_signal().items()}
+        broken = ", ".join(finding.name for finding in self.problems)
         rows = [("as it is", *(rule.shown(self.signals[signal]) for signal, rule in shown.items()), broken)]
         rows += [
             (
@@ -194,11 +185,6 @@ class Forecast:
         return Table(
             "Remedies, each tried on a copy", ("", *(name.replace("_", " ") for name in shown), "broken"), rows
         )
-
-
-def _by_signal() -> dict[str, list[Rule]]:
-    """The rules of one signal lie one after another."""
-    return {signal: list(rules) for signal, rules in groupby(RULES, lambda rule: rule.signal)}
 
 
 def _spectra(units: xarray.Dataset) -> str:

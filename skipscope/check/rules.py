@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 DEVIATIONS = 2.0  # standard errors of a signal from a threshold that it is near to
 
@@ -21,6 +22,13 @@ QUESTIONS = {
     "gradient_growth": "how much larger do gradients come back?",
     "gradient_rank": "in how many directions do gradients come back, over those that were sent?",
     "loss": "how large is the loss before training, over that of a guess?",
+}
+SIGNALS_IN_WORDS = {
+    "growth": "the last state is {} times as large as the first",
+    "rank": "samples differ in {} times as many directions at the last layer as at the first",
+    "gradient_growth": "gradients come back {} times as large",
+    "gradient_rank": "gradients come back in {} times as many directions as were sent",
+    "loss": "the loss starts at {} times that of a guess",
 }
 LOGARITHMS = ("growth", "gradient_growth")  # shown as ten to their power
 
@@ -66,7 +74,11 @@ class Rule:
         return min((value - self.threshold) / (1 - self.threshold), 1.0)
 
     def shown(self, value: float) -> str:
-        return "-" if math.isnan(value) else f"{10**value if self.signal in LOGARITHMS else value:.3g}"
+        return "-" if math.isnan(value) else f"{self.plain(value):.3g}"
+
+    def plain(self, value: float) -> float:
+        """A value of the signal, or its threshold, as a factor in place of a logarithm."""
+        return float(10**value if self.signal in LOGARITHMS else value)
 
     def sentence(self, value: float) -> str:
         return self.found.format(value=self.shown(value), threshold=self.shown(self.threshold))
@@ -126,3 +138,8 @@ RULES = (
         "The loss starts at {value} times that of a guess (threshold {threshold}).",
     ),
 )
+
+
+def by_signal() -> dict[str, list[Rule]]:
+    """The rules of one signal lie one after another."""
+    return {signal: list(rules) for signal, rules in groupby(RULES, lambda rule: rule.signal)}

@@ -106,7 +106,13 @@ def require_file_place(out: Path | None) -> None:
 
 
 def require_runs(runs: Iterable[Path]) -> None:
-    from skipscope.runs.record import read_record
+    from skipscope.runs.record import NAME, read_record
 
     for run in runs:
+        for command in ("check", "units"):
+            if (run / f"{command}.json").is_file() and not (run / NAME).exists():
+                raise InputError(
+                    f"{run} holds {command}.json, which `skipscope {command}` wrote, without a report; `skipscope "
+                    "inspect` and `skipscope study run` write run folders with one"
+                )
         read_record(run)

@@ -42,7 +42,7 @@ def check(
     shown = f"{source}{_about(source.random_weights, chosen.weights)}\n\n{text}"
     chosen.give(source, forecast.to_dict(), shown, None if out is None else out / "check.json", as_json)
     if strict and not forecast.trains:
-        why = [finding.name for finding in forecast.findings] or list(forecast.unanswered)
+        why = [finding.name for finding in forecast.problems] or list(forecast.unanswered)
         talk.say(f"{forecast.verdict.lower()}: {', '.join(why)}")
         raise typer.Exit(CLAIM_FAILED)
 

@@ -39,7 +39,7 @@ class Result:
 
     @property
     def findings(self) -> list[Finding]:
-        """What the numbers mean: at most six findings, the gravest first."""
+        """What the numbers mean: three to six findings where enough was measured, the gravest first."""
         from skipscope.findings import findings_of
 
         return findings_of(self.datasets)

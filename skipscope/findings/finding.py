@@ -44,6 +44,11 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.severity}: {self.sentence}"
 
+    @property
+    def told(self) -> str:
+        """The sentence, and what to try."""
+        return f"{self.sentence} To try: {'; '.join(self.remedies)}." if self.remedies else self.sentence
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         own = {key: value for key, value in vars(self).items() if key not in ("weight", "figure")}
@@ -61,13 +66,15 @@ class Tile:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a reader sees first. figure: the name of one of the report's figures, or empty."""
+    """What a reader sees first. figure: the name of one of the report's figures, or empty. panels: the quantities of it
+    that the headline is about; empty for all of it."""
 
     about: str
     headline: str
     findings: tuple[Finding, ...] = ()
     tiles: tuple[Tile, ...] = ()
     figure: str = ""
+    panels: tuple[str, ...] = ()
 
 
 def in_lines(findings: Sequence[Finding]) -> str:
@@ -75,7 +82,7 @@ def in_lines(findings: Sequence[Finding]) -> str:
     column = max((len(finding.severity) for finding in findings), default=0) + 2
     return "\n".join(
         textwrap.fill(
-            visible(finding.sentence),
+            visible(finding.told),
             WIDTH,
             initial_indent=f"{finding.severity:<{column}}",
             subsequent_indent=" " * column,
@@ -87,5 +94,5 @@ def in_lines(findings: Sequence[Finding]) -> str:
 
 def as_html(findings: Sequence[Finding]) -> str:
     """As a notebook shows it; names of units and networks are text."""
-    rows = [f"<li><b>{finding.severity}</b> {html.escape(visible(finding.sentence))}</li>" for finding in findings]
+    rows = [f"<li><b>{finding.severity}</b> {html.escape(visible(finding.told))}</li>" for finding in findings]
     return f"<ul>{''.join(rows)}</ul>"

@@ -33,6 +33,7 @@ from skipscope.trace.running_statistics import NEVER_SEEN
 
 OF_UNITS = ("gain", "largest", "branch_over_skip", "share_zero", "share_near_one")
 OF_NETWORKS = ("state_growth", "gradient_growth", "rank_kept")
+FAR_ABOVE = 3.0  # times the upper end of a range: no chance
 UNKNOWN = "any"  # kind of a branch that a dataset does not name
 
 
@@ -66,14 +67,48 @@ class MeasuredNetwork:
     @property
     def kind(self) -> str:
         """That of most units."""
-        kinds = Counter(self.coordinate("branch").values())
-        return kinds.most_common(1)[0][0] if kinds else UNKNOWN
+        return self.kinds[0]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Those of all units, the most frequent first; whole stages have none."""
+        counts = Counter(filter(None, self.coordinate("branch").values()))
+        return [kind for kind, _ in counts.most_common()] or [UNKNOWN]
+
+    @property
+    def comparable(self) -> bool:
+        """Not so where batch norms have never seen data: they normalise nothing, as in no network that is trained."""
+        notes = (str(data.attrs.get("notes", "")) for _, data in self.datasets.values())
+        return not any(NEVER_SEEN in note for note in notes)
 
     def usual(self, quantity: str, kind: str) -> Range | None:
-        """What models of that kind have. None where none were measured, and for a network whose batch norms have never
-        seen data: it normalises nothing, as no network does that is trained."""
-        notes = (str(data.attrs.get("notes", "")) for _, data in self.datasets.values())
-        return None if any(NEVER_SEEN in note for note in notes) else usual(quantity, kind)
+        """What models of that kind have. None where none were measured, and for a network that is not comparable."""
+        return usual(quantity, kind) if self.comparable else None
+
+    def measured_by(self, quantity: str) -> str:
+        """The measure that has the numbers of the units."""
+        measures = {"largest": "leading" if self.get("spectra") is None else "spectra"}
+        return measures.get(quantity, "profile")
+
+    def above_usual(self, quantity: str) -> dict[str, tuple[float, Range]]:
+        """Units whose number is above the range of their kind, with the range; those farthest above it first.
+
+        One unit in twenty of a usual network is above it by chance. So there are none unless half of the units are, or
+        one is FAR_ABOVE times the end of its range; a unit that differs from its neighbours is another question.
+        """
+        kinds, values = self.coordinate("branch"), self.of_units(quantity)
+        known = {unit: self.usual(quantity, kinds.get(unit, UNKNOWN)) for unit in values}
+        above = {
+            unit: (values[unit], range_)
+            for unit, range_ in known.items()
+            if range_ is not None and values[unit] > range_.high
+        }
+        farthest = sorted(above, key=lambda unit: -above[unit][1].beyond(above[unit][0]))
+        if not above or not (
+            2 * len(above) >= len(values) or above[farthest[0]][1].beyond(above[farthest[0]][0]) >= FAR_ABOVE
+        ):
+            return {}
+        return {unit: above[unit] for unit in farthest}
 
     def of_units(self, quantity: str) -> dict[str, float]:
         """By unit, those that have a finite number."""

@@ -15,9 +15,9 @@ FEWEST, MOST = 3, 6  # findings that are shown
 
 
 def findings_of(datasets: Mapping[str, xarray.Dataset], *, most: int = MOST) -> list[Finding]:
-    """Ranked: by severity, then by how far a number is from what is usual."""
+    """Ranked: what differs between networks, then by severity, then by how far a number is from what is usual."""
     networks = networks_of(datasets)
-    return ranked([*compared(networks), *(found for each in networks for rule in RULES for found in rule(each))], most)
+    return ranked([found for each in networks for rule in RULES for found in rule(each)], most, compared(networks))
 
 
 def compared(networks: Sequence[MeasuredNetwork]) -> list[Finding]:
@@ -26,9 +26,15 @@ def compared(networks: Sequence[MeasuredNetwork]) -> list[Finding]:
     return [found for comparison in COMPARISONS for found in comparison(networks)]
 
 
-def ranked(findings: Sequence[Finding], most: int = MOST) -> list[Finding]:
-    """One that says the same as another about a further network gives way to one that says something else."""
-    ordered = sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), -found.weight))
+def ranked(findings: Sequence[Finding], most: int = MOST, before: Sequence[Finding] = ()) -> list[Finding]:
+    """before: those that come first whatever their severity.
+
+    One that says the same as another about a further network gives way to one that says something else. Of what is
+    normal, one is enough, or as many as make three."""
+    ordered = [*before, *sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), -found.weight))]
     first: dict[str, Finding] = {}
     more = [finding for finding in ordered if first.setdefault(finding.name, finding) is not finding]
-    return [*first.values(), *more[: max(FEWEST - len(first), 0)]][:most]
+    grave = [finding for finding in first.values() if finding.severity != "normal"]
+    normal = [finding for finding in first.values() if finding.severity == "normal"]
+    found = [*grave[:most], *normal[: max(FEWEST - len(grave), 1)]]
+    return [*found, *more[: max(FEWEST - len(found), 0)]][:most]

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 import numpy
 
 from skipscope.findings.finding import Finding, Severity
-from skipscope.findings.networks import MeasuredNetwork
-from skipscope.findings.sentences import finding_about, named, others, out_of
+from skipscope.findings.networks import UNKNOWN, MeasuredNetwork
+from skipscope.findings.sentences import finding_about, named, one_does, others, out_of, outside_usual, usual_words
 from skipscope.findings.size_rules import (
     amplifiers,
     branches,
+    ends_as_usual,
     gradients,
     not_finite,
     samples_alike,
     state_growth,
-    within_usual,
+    units_as_usual,
 )
 from skipscope.wording import counted, number, share
 
@@ -27,6 +28,8 @@ FASTER = 2.0  # growth of an adversarial change over that of a random one
 STRAIGHT = 1.15  # line shape score
 ILL_CONDITIONED = 1e4
 ALIGNED = 0.77  # m_K over its chance level
+# Of normal findings; the rules on sizes have larger ones.
+WEIGHT_OF_KEPT, WEIGHT_OF_CONDITION = 0.6, 0.1
 
 
 def wrong_derivative(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -46,6 +49,20 @@ def wrong_derivative(network: MeasuredNetwork) -> Iterator[Finding]:
 
 def lost_directions(network: MeasuredNetwork) -> Iterator[Finding]:
     stages, units = network.of_stages("share_zero"), network.of_units("share_zero")
+    kinds, figure = network.coordinate("branch"), network.figure("spectra", "proportions")
+    outside = network.above_usual("share_zero")
+    if outside:
+        unit, (value, range_) = next(iter(outside.items()))
+        those = f"{unit} loses" if len(outside) == 1 else f"{out_of(len(outside), len(units))} lose"
+        most = "" if len(outside) == 1 else f", most {unit}"
+        sentence = (
+            f"{network.words}{those} more directions than is usual (zero singular values){most}: {share(value)}; "
+            f"{usual_words(range_, kinds.get(unit, UNKNOWN), written=share)}."
+        )
+        yield outside_usual(
+            network, "directions are lost", sentence, "spectra", value, range_, unit=unit, figure=figure
+        )
+        return
     for values, kind, what in ((stages, "stage", "from its entry to its exit"), (units, "unit", "")):
         lost = {name: value for name, value in values.items() if value >= LOST}
         if lost:
@@ -57,11 +74,18 @@ def lost_directions(network: MeasuredNetwork) -> Iterator[Finding]:
                 f"zero singular values{more}."
             )
             numbers = {"share_zero": lost[name]}
-            figure = network.figure("spectra", "proportions")
             yield finding_about(
                 network, "directions are lost", sentence, "notable", "spectra", numbers, name, lost[name], figure
             )
             return
+    if units:
+        unit = max(units, key=lambda each: units[each])
+        most = f"{unit} most: {share(units[unit])}" if units[unit] > 0 else "none has a singular value that is zero"
+        sentence = f"{network.words}no unit loses {share(LOST)} of the directions ({most})."
+        numbers = {"share_zero": units[unit]}
+        yield finding_about(
+            network, "directions are kept", sentence, "normal", "spectra", numbers, unit, WEIGHT_OF_KEPT, figure
+        )
 
 
 def plateau(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -69,9 +93,12 @@ def plateau(network: MeasuredNetwork) -> Iterator[Finding]:
     flat = {unit: value for unit, value in near.items() if value >= PLATEAU}
     if flat:
         middle = float(numpy.median(list(near.values())))
+        range_ = network.usual("share_near_one", network.kind)
+        compared = f"; {usual_words(range_, network.kind, written=share)}" if range_ is not None else ""
+        leave = "leave" if len(flat) > 1 else one_does("leave")
         sentence = (
-            f"{network.words}{out_of(len(flat), len(near))} leave at least {share(PLATEAU)} of all directions as they "
-            f"are: singular values within 1 % of 1 (median over the units {share(middle)})."
+            f"{network.words}{out_of(len(flat), len(near))} {leave} at least {share(PLATEAU)} of all directions as "
+            f"they are: singular values within 1 % of 1 (median over the units {share(middle)}{compared})."
         )
         figure = network.figure("spectra", "proportions")
         numbers = {"share_near_one": middle, "units": float(len(flat))}
@@ -201,6 +228,23 @@ def conditions(network: MeasuredNetwork) -> Iterator[Finding]:
                 bad[0],
                 weight=len(bad) / values.sizes["weight"],
             )
+        elif values.notnull().any():
+            worst = values.isel(weight=int(values.fillna(0).values.argmax()))
+            name, value = str(worst["weight"].item()), float(worst)
+            sentence = (
+                f"{network.words}weights are well conditioned: their ratios of singular values are at most "
+                f"{number(value)} ({name})."
+            )
+            yield finding_about(
+                network,
+                "well conditioned weights",
+                sentence,
+                "normal",
+                "conditioning",
+                {"weight_condition": value},
+                name,
+                weight=WEIGHT_OF_CONDITION,
+            )
 
 
 RULES = (
@@ -217,5 +261,6 @@ RULES = (
     straightness,
     common_vectors,
     conditions,
-    within_usual,
+    ends_as_usual,
+    units_as_usual,
 )

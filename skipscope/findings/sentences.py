@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from skipscope.findings.finding import Finding, Severity
 from skipscope.findings.networks import MeasuredNetwork
@@ -53,19 +53,20 @@ def outside_usual(
     value: float,
     range_: Range,
     unit: str = "",
+    figure: str | None = None,
     **more: float,
 ) -> Finding:
     """A number that is out of the usual range; the farther, the higher it ranks."""
     numbers = {"value": value, "usual_low": range_.low, "usual_high": range_.high, **more}
     weight = math.log2(range_.beyond(value)) if value > 0 else math.inf
-    return finding_about(network, name, sentence, "unusual", measure, numbers, unit, weight)
+    return finding_about(network, name, sentence, "unusual", measure, numbers, unit, weight, figure)
 
 
-def usual_words(range_: Range, kind: str, what: str = "") -> str:
+def usual_words(range_: Range, kind: str, what: str = "", written: Callable[[float], str] = number) -> str:
+    """written: how a number of that quantity is written."""
     of = f"{what} " if what else ""
-    return (
-        f"usual for {models_of_kind(kind)}: {of}{number(range_.low)} to {number(range_.high)} ({range_.models} models)"
-    )
+    ends = f"{written(range_.low)} to {written(range_.high)}"
+    return f"usual for {models_of_kind(kind)}: {of}{ends} ({range_.models} models)"
 
 
 def models_of_kind(kind: str) -> str:
@@ -80,6 +81,13 @@ def named(names: Sequence[str]) -> str:
 
 def others(count: int, what: str) -> str:
     return f"one other {what}" if count == 1 else f"{count} other {what}s"
+
+
+def one_does(what: str) -> str:
+    """The words about several units as they are of one: "multiply random changes", "multiplies random changes"."""
+    verb, _, rest = what.partition(" ")
+    verb = f"{verb[:-1]}ies" if verb.endswith("y") else f"{verb}s"
+    return f"{verb} {rest}".replace("their", "its").strip()
 
 
 def out_of(count: int, total: int, what: str = "unit") -> str:

@@ -13,6 +13,7 @@ from skipscope.findings.sentences import (
     finding_about,
     models_of_kind,
     named,
+    one_does,
     others,
     out_of,
     outside_usual,
@@ -25,6 +26,8 @@ NEIGHBOURS = 2  # to each side, of the same stage and kind
 IDLE = 0.01  # |branch| / |skip|, below which a unit hardly changes its state
 EXPLODING, VANISHING = 10**4.2, 10**-3.4  # of gradients: the thresholds of `skipscope check`, where training fails
 FEW_SAMPLES = 4  # with fewer, the rank of a batch says nothing
+# Of normal findings, what a reader asks first: does a signal get through, are the units like others, what is strongest?
+WEIGHT_OF_ENDS, WEIGHT_OF_UNITS, WEIGHT_OF_STRONGEST = 0.9, 0.8, 0.7
 
 
 def not_finite(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -100,7 +103,7 @@ def amplifiers(network: MeasuredNetwork) -> Iterator[Finding]:
             largest,
             "largest",
             "amplifies its strongest direction",
-            "leading" if network.get("spectra") is None else "spectra",
+            network.measured_by("largest"),
         ),
         (gains, "gain", "multiplies a random change", "profile"),
     ):
@@ -120,19 +123,46 @@ def amplifiers(network: MeasuredNetwork) -> Iterator[Finding]:
             )
             return
     kinds = network.coordinate("branch")
-    outside = {
-        unit: (value, range_)
-        for unit, value in gains.items()
-        if (range_ := network.usual("gain", kinds.get(unit, UNKNOWN))) is not None and value > range_.high
-    }
-    if outside:
-        unit, (value, range_) = max(outside.items(), key=lambda item: item[1][1].beyond(item[1][0]))
-        kind = kinds.get(unit, UNKNOWN)
+    for values, quantity, name, what, measure in (
+        (gains, "gain", "gain", "multiply random changes", "profile"),
+        (
+            largest,
+            "largest",
+            "strongest direction",
+            "amplify their strongest direction",
+            network.measured_by("largest"),
+        ),
+    ):
+        outside = network.above_usual(quantity)
+        if outside:
+            unit, (value, range_) = next(iter(outside.items()))
+            those = unit if len(outside) == 1 else out_of(len(outside), len(values))
+            most = "" if len(outside) == 1 else f", most {unit}"
+            sentence = (
+                f"{network.words}{those} {what if len(outside) > 1 else one_does(what)} more than is usual{most}: "
+                f"{number(value)} times; {usual_words(range_, kinds.get(unit, UNKNOWN))}."
+            )
+            yield outside_usual(network, name, sentence, measure, value, range_, unit=unit)
+            return
+    if largest:
+        unit = max(largest, key=lambda name: largest[name])
+        known = network.usual("largest", kinds.get(unit, UNKNOWN))
+        compared = f"; {usual_words(known, kinds.get(unit, UNKNOWN))}" if known is not None else ""
         sentence = (
-            f"{network.words}{out_of(len(outside), len(gains))} multiply random changes more than is usual, most "
-            f"{unit}: {number(value)} times; {usual_words(range_, kind)}."
+            f"{network.words}{unit} amplifies its strongest direction most of all units: {number(largest[unit])} "
+            f"times{compared}."
         )
-        yield outside_usual(network, "gain", sentence, "profile", value, range_, unit=unit)
+        numbers = {"largest": largest[unit]}
+        yield finding_about(
+            network,
+            "strongest direction",
+            sentence,
+            "normal",
+            network.measured_by("largest"),
+            numbers,
+            unit,
+            WEIGHT_OF_STRONGEST,
+        )
 
 
 def branches(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -147,42 +177,60 @@ def branches(network: MeasuredNetwork) -> Iterator[Finding]:
         numbers = {"smallest": smallest, "units": float(len(idle))}
         weight = len(idle) / len(ratios)
         yield finding_about(network, "idle units", sentence, "notable", "profile", numbers, unit=idle[0], weight=weight)
-    large = {
-        unit: (ratio, range_)
-        for unit, ratio in ratios.items()
-        if (range_ := network.usual("branch_over_skip", kinds.get(unit, UNKNOWN))) is not None and ratio > range_.high
-    }
+    large = network.above_usual("branch_over_skip")
     if large:
-        unit, (ratio, range_) = max(large.items(), key=lambda item: item[1][1].beyond(item[1][0]))
+        unit, (ratio, range_) = next(iter(large.items()))
+        those = unit if len(large) == 1 else out_of(len(large), len(ratios))
+        most = "" if len(large) == 1 else f", most in {unit}"
         sentence = (
-            f"{network.words}in {out_of(len(large), len(ratios))} the branch drowns the skip, most in {unit}: "
-            f"{number(ratio)} times as large; {usual_words(range_, kinds.get(unit, UNKNOWN))}."
+            f"{network.words}in {those} the branch drowns the skip{most}: {number(ratio)} times as large; "
+            f"{usual_words(range_, kinds.get(unit, UNKNOWN))}."
         )
         yield outside_usual(network, "branch over skip", sentence, "profile", ratio, range_, unit=unit)
 
 
-def within_usual(network: MeasuredNetwork) -> Iterator[Finding]:
-    """What was compared with other models and is like them, in one sentence."""
-    kinds, parts = network.coordinate("branch"), []
-    numbers: dict[str, float] = {}
-    for quantity, words in (("gain", "units multiply random changes by"), ("branch_over_skip", "branches are")):
-        values = network.of_units(quantity)
-        known = {unit: network.usual(quantity, kinds.get(unit, UNKNOWN)) for unit in values}
-        if values and all(range_ is not None and values[unit] in range_ for unit, range_ in known.items()):
-            ends = f"{number(min(values.values()))} to {number(max(values.values()))}"
-            parts.append(f"{words} {ends}{' of their skips' if quantity == 'branch_over_skip' else ''}")
-            numbers |= {f"{quantity}_lowest": min(values.values()), f"{quantity}_highest": max(values.values())}
+def ends_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
+    """What becomes of states and gradients on their way: like other models, or not compared with them."""
+    parts, numbers = [], {}
     for quantity, words in (
         ("gradient_growth", "gradients come back {} times as large"),
         ("state_growth", "the last state is {} times as large as the first"),
     ):
         value, range_ = network.whole(quantity), network.usual(quantity, network.kind)
-        if range_ is not None and math.isfinite(value) and value in range_:
+        usual = range_ is not None and value in range_
+        if math.isfinite(value) and (usual or not network.comparable):
             parts.append(words.format(number(value)))
             numbers[quantity] = value
-    if parts:
+    if not parts:
+        return
+    if network.comparable:
         sentence = f"{network.words}as usual for {models_of_kind(network.kind)}: {'; '.join(parts)}."
-        yield finding_about(network, "usual sizes", sentence, "normal", "profile", numbers)
+        yield finding_about(network, "usual ends", sentence, "normal", "profile", numbers, weight=WEIGHT_OF_ENDS)
+    else:
+        sentence = (
+            f"{network.words}sizes are not compared with other models, because batch norms have never seen data: "
+            f"{'; '.join(parts)}."
+        )
+        yield finding_about(network, "not compared", sentence, "notable", "profile", numbers)
+
+
+def units_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
+    """Of the units: what was compared with other models and is, for most of them, like those, in one sentence."""
+    kinds, parts = network.coordinate("branch"), []
+    numbers: dict[str, float] = {}
+    for quantity, words in (("gain", "they multiply random changes by"), ("branch_over_skip", "branches are")):
+        values = network.of_units(quantity)
+        known = {unit: network.usual(quantity, kinds.get(unit, UNKNOWN)) for unit in values}
+        inside = [range_ is not None and values[unit] in range_ for unit, range_ in known.items()]
+        if 2 * sum(inside) > len(inside) and not network.above_usual(quantity):
+            lowest, highest = min(values.values()), max(values.values())
+            ends = number(lowest) if number(lowest) == number(highest) else f"{number(lowest)} to {number(highest)}"
+            parts.append(f"{words} {ends}{' of their skips' if quantity == 'branch_over_skip' else ''}")
+            numbers |= {f"{quantity}_lowest": lowest, f"{quantity}_highest": highest}
+    if parts:
+        among = " and ".join(models_of_kind(kind) for kind in network.kinds)
+        sentence = f"{network.words}units are as usual for {among}: {'; '.join(parts)}."
+        yield finding_about(network, "usual units", sentence, "normal", "profile", numbers, weight=WEIGHT_OF_UNITS)
 
 
 def outstanding(network: MeasuredNetwork, values: Mapping[str, float]) -> dict[str, tuple[float, float]]:

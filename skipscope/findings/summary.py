@@ -15,6 +15,14 @@ from skipscope.findings.ranking import MOST, findings_of
 from skipscope.wording import counted, number, share
 
 TILES = 3
+# Of findings from a profile: the quantities that show them, two of the six that its figure has.
+SIZES, OF_EACH_UNIT = ("state_rms", "gradient_rms"), ("jacobian_square", "branch_over_skip")
+PANELS = {
+    **dict.fromkeys(("usual ends", "not compared", "state growth", "not finite"), SIZES),
+    **dict.fromkeys(("gradients vanish", "gradients explode", "gradient growth"), SIZES),
+    **dict.fromkeys(("a unit stands out", "gain", "usual units", "branch over skip", "idle units"), OF_EACH_UNIT),
+    "samples become alike": ("effective_rank", "state_rms"),
+}
 # How much a reader has to know of a claim with each verdict.
 WEIGHT_OF_VERDICT = {"not reproduced": 4, "partly reproduced": 3, "inconclusive": 2, "reproduced": 1, "open": 0}
 
@@ -30,16 +38,28 @@ def summary_of(
     are."""
     if claims:
         findings = claims_as_findings(claims)
-        return Summary(about, _verdicts(claims), tuple(findings[:MOST]), tuple(_counts(claims)), _first(figures))
+        shown = _of_study(str(claims[0].get("study", "")), figures)
+        return Summary(about, _verdicts(claims), tuple(findings[:MOST]), tuple(_counts(claims)), shown)
     networks = networks_of(datasets)
     findings = findings_of(datasets)
     headline = findings[0].sentence if findings else "Nothing was measured that says something about the network."
-    shown = next((name for found in findings for name in figures if _shows(name, found)), _first(figures))
-    return Summary(about, headline, tuple(findings), tuple(_tiles(networks))[:TILES], shown)
+    shown, about_it = next(
+        ((name, found) for found in findings for name in figures if _shows(name, found)), (_first(figures), None)
+    )
+    panels = PANELS.get(about_it.name, ()) if about_it is not None and about_it.measure == "profile" else ()
+    return Summary(about, headline, tuple(findings), tuple(_tiles(networks))[:TILES], shown, panels)
 
 
 def _shows(figure: str, finding: Finding) -> bool:
     return bool(finding.figure) and (figure == finding.figure or figure.startswith(f"{finding.figure}-"))
+
+
+def _of_study(study: str, figures: Collection[str]) -> str:
+    """The figure with the study's own name, as `law` of D.law; where there is none, the first one that has it as a
+    part, or the first of all. Others may show its controls."""
+    own = study.rpartition(".")[2]
+    named = [name for name in figures if own and own in name.split("-")]
+    return own if own in named else _first(named or figures)
 
 
 def _first(figures: Collection[str]) -> str:
@@ -85,9 +105,10 @@ def claims_as_findings(claims: Sequence[Mapping[str, Any]]) -> list[Finding]:
     found = []
     for claim in claims:
         verdict = str(claim["verdict"])
-        severity: Severity = "normal" if verdict in ("reproduced", "open", "reported") else "notable"
-        reason = f": {claim['reason']}" if claim.get("reason") and verdict not in ("reproduced", "open") else ""
-        sentence = f"{claim['id']} is {verdict}. {claim['claim']}{f' Found{reason}.' if reason else ''}"
+        severity: Severity = "normal" if verdict in ("reproduced", "reported") else "notable"
+        reason = str(claim.get("reason") or "") if verdict != "reproduced" else ""
+        why = f" {'Why' if verdict == 'open' else 'Found'}: {reason}." if reason else ""
+        sentence = f"{claim['id']} is {verdict}. {claim['claim']}{why}"
         weight = float(WEIGHT_OF_VERDICT.get(verdict, 0))
         found.append(Finding(str(claim["id"]), sentence, severity=severity, weight=weight))
     return sorted(found, key=lambda finding: -finding.weight)
@@ -97,9 +118,11 @@ def _verdicts(claims: Sequence[Mapping[str, Any]]) -> str:
     reproduced = [claim for claim in claims if claim["verdict"] == "reproduced"]
     decided = [claim for claim in claims if claim["verdict"] not in ("open", "reported")]
     if not decided:
+        reasons = {str(claim.get("reason") or "") for claim in claims}
+        why = f": {reason}" if len(reasons) == 1 and (reason := reasons.pop()) else ""
         if len(claims) == 1:
-            return "Its claim could not be decided by this run."
-        return f"None of {len(claims)} claims could be decided by this run."
+            return f"Its claim could not be decided by this run{why}."
+        return f"None of {len(claims)} claims could be decided by this run{why}."
     return f"{len(reproduced)} of {counted(len(decided), 'decided claim')} reproduced."
 
 

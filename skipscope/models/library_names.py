@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from skipscope.errors import InputError
+
+PART = 0.05  # by which a beginning that is like it counts less than a whole name
+ALIKE = 0.6  # of two names, from which on one may have been meant for the other
 
 # Of each source: the package, the files in it, how a name is declared, and how the library is called in a message.
 DECORATED = r"@register_model\b(?:\(\s*(?:name=\"(\w+)\")?\s*\))?[\s\S]*?^def (\w+)"
@@ -61,9 +64,21 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that a library does not have, with the names that it may have meant."""
     known = list(known)
     longer = [candidate for candidate in known if candidate.startswith(name)]
-    close = longer[:4] or difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    close = longer[:4] or _closest(name, known, 4)
     hint = f"; did you mean {', '.join(close)}?" if close else f"; it knows {len(known)} names, such as {known[0]}"
     return InputError(f"{kind} has no model '{name}'{hint}")
+
+
+def _closest(name: str, known: Sequence[str], count: int) -> list[str]:
+    """Names that are like it, or that begin like it: of a long name a part is often typed."""
+
+    def likeness(candidate: str) -> float:
+        whole, beginning = (difflib.SequenceMatcher(None, name, text) for text in (candidate, candidate[: len(name)]))
+        return max(whole.ratio(), beginning.ratio() - PART)
+
+    scores = {candidate: likeness(candidate) for candidate in known}
+    alike = [candidate for candidate in known if scores[candidate] >= ALIKE]
+    return sorted(alike, key=lambda candidate: (-scores[candidate], len(candidate)))[:count]
 
 
 def _texts(package: str, files: str) -> Iterator[str]:

@@ -11,6 +11,8 @@ from typing import Any, get_args
 import xarray
 
 from skipscope.findings import Summary, summary_of
+from skipscope.findings.networks import networks_of
+from skipscope.registration import papers
 from skipscope.report.trunk_map import trunk_maps
 from skipscope.report.views import Section, sections_of
 from skipscope.runs import SavedRun
@@ -56,7 +58,7 @@ def content_of(saved: SavedRun) -> Content:
     return Content(
         f"skipscope: {saved.record['what']}",
         saved.path,
-        summary_of(datasets, about=_about(known), claims=claims, figures=figures),
+        summary_of(datasets, about=_about(saved.record, known, datasets), claims=claims, figures=figures),
         known,
         (*_warnings(saved), *_older(saved, datasets)),
         " ".join([*_verdicts(saved), *sentences]),
@@ -68,9 +70,27 @@ def content_of(saved: SavedRun) -> Content:
     )
 
 
-def _about(known: Mapping[str, str]) -> str:
-    """What was looked at, in one line."""
-    return "; ".join(known[key] for key in ("model", "weights", "data", "preset") if key in known)
+def _about(record: Mapping[str, Any], known: Mapping[str, str], datasets: Mapping[str, xarray.Dataset]) -> str:
+    """What was looked at, in one line: of a study its title first; of several networks those that were measured in
+    full, where some were."""
+    networks = _networks(data for network in networks_of(datasets) for _, data in network.datasets.values())
+    shown = {**known, "model": networks or known["model"]} if "model" in known and not _has_source(record) else known
+    parts = [_title_of_study(str(record["what"])), *(shown.get(key, "") for key in ("model", "weights", "data"))]
+    return "; ".join(filter(None, [*parts, f"preset {known['preset']}" if "preset" in known else ""]))
+
+
+def _title_of_study(what: str) -> str:
+    """Empty where it is no study, or one of a paper that is not installed."""
+    letter, _, name = what.removeprefix("study ").partition(".")
+    return next(
+        (str(paper.studies[name]) for paper in papers() if paper.letter == letter and name in paper.studies), ""
+    )
+
+
+def _has_source(record: Mapping[str, Any]) -> bool:
+    """Whether the run names its model itself, as `inspect` does."""
+    source = record["parameters"].get("source", {})
+    return isinstance(source, Mapping) and bool(source.get("description"))
 
 
 def _networks(datasets: Iterable[xarray.Dataset]) -> str:

@@ -32,6 +32,7 @@ def first_screen(content: Content) -> dict[str, Any]:
         "findings": [one for one in findings if one is not leading][:FINDINGS_SHOWN],
         "tiles": overview.tiles,
         "figure": figure_named(overview.figure, figures),
+        "panels": overview.panels,
         "warnings": content.warnings,
     }
 

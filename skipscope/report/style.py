@@ -189,4 +189,7 @@ def styled(figure: Any, height: int) -> Any:
         legend={"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x": 0, "xanchor": "left"},
         margin={"l": 60, "r": 20, "t": 80, "b": 70},
     )
+    # Small numbers as powers of ten, as everywhere else, and not as 500µ.
+    figure.update_xaxes(exponentformat="power")
+    figure.update_yaxes(exponentformat="power")
     return figure

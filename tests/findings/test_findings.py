@@ -28,6 +28,8 @@ def _known_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         "gradient_growth": Range(0.1, 1.0, 10.0, 40),
         "state_growth": Range(0.1, 1.0, 10.0, 40),
         "rank_kept": Range(0.5, 1.0, 2.0, 40),
+        "largest": Range(1.0, 1.5, 4.0, 40),
+        "share_zero": Range(0.0, 0.0, 0.6, 40),
     }
     monkeypatch.setattr(
         "skipscope.findings.networks.usual", lambda quantity, kind: known.get(quantity) if kind != "other" else None
@@ -62,17 +64,81 @@ def only(findings: Sequence[Finding], severity: str) -> list[Finding]:
 
 
 def test_nothing_unusual_is_said_so_with_the_numbers() -> None:
-    (finding,) = findings_of({"profile": profile()})
-    assert (finding.severity, finding.measure) == ("normal", "profile")
-    assert finding.sentence.startswith("As usual for units of linear layers: units multiply random changes by 1.1 to")
-    assert finding.numbers["gradient_growth"] == 1
+    ends, units = findings_of({"profile": profile()})
+    assert (ends.severity, ends.measure) == (units.severity, units.measure) == ("normal", "profile")
+    assert ends.sentence == (
+        "As usual for units of linear layers: gradients come back 1 times as large; the last state is 1 times as large "
+        "as the first."
+    )
+    assert ends.numbers == {"gradient_growth": 1, "state_growth": 1}
+    assert units.sentence.startswith("Units are as usual for units of linear layers: they multiply random changes by 1")
+
+
+def test_units_of_several_kinds_are_compared_each_with_its_own() -> None:
+    mixed = profile().assign_coords(branch=("unit", ["attention", "linear"] * 4))
+    units = next(finding for finding in findings_of({"profile": mixed}) if finding.name == "usual units")
+    assert units.sentence.startswith("Units are as usual for attention and units of linear layers: ")
+
+
+def leading(values: Sequence[float]) -> xarray.Dataset:
+    return xarray.Dataset(
+        {"value": (("unit", "sample", "rank"), numpy.array(values)[:, None, None])},
+        {"unit": UNITS, "skip": ("unit", ["identity"] * 8), "stage": ("unit", [1] * 8)},
+        {"measure": "leading"},
+    )
+
+
+def test_the_strongest_direction_is_compared_with_that_of_other_models() -> None:
+    rising = [*numpy.linspace(2, 3.2, 7), 3.5]
+    usual_one = findings_of({"profile": profile(), "leading": leading(rising)})
+    assert len(usual_one) == 3  # a network without a flaw has as many findings as a reader expects
+    assert usual_one[-1].sentence == (
+        "body.7 amplifies its strongest direction most of all units: 3.5 times; usual for units of linear layers: "
+        "1 to 4 (40 models)."
+    )
+    one_above = findings_of({"profile": profile(), "leading": leading([*rising[:7], 4.5])})
+    assert not only(one_above, "unusual")  # one unit in twenty is above the range by chance
+    halves = [*rising[:4], 4.1, 4.2, 4.3, 4.5]
+    (several,) = only(findings_of({"profile": profile(), "leading": leading(halves)}), "unusual")
+    assert (several.name, several.unit, several.measure) == ("strongest direction", "body.7", "leading")
+    assert "4 of 8 units amplify their strongest direction more than is usual, most body.7: 4.5" in several.sentence
+    climbing = [*numpy.geomspace(2, 13, 8)]  # none far from its neighbours, the last far above the range
+    (far,) = only(findings_of({"profile": profile(), "leading": leading(climbing)}), "unusual")
+    assert (far.unit, far.name) == ("body.7", "strongest direction")
+
+
+def test_shares_of_lost_directions_are_compared_with_those_of_other_models() -> None:
+    (more,) = only(findings_of({"spectra": spectra("", 0.1, lost_in_unit=0.7)}), "unusual")
+    assert more.sentence == (
+        "body.0 loses more directions than is usual (zero singular values): 70 %; usual for residual networks: 0 % to "
+        "60 % (40 models)."
+    )
+    assert (more.name, more.unit) == ("directions are lost", "body.0")
+    kept = next(one for one in findings_of({"spectra": spectra("", 0.1)}) if one.name == "directions are kept")
+    assert kept.sentence == "No unit loses 20 % of the directions (body.0 most: 10 %)."
+
+
+def test_weights_that_are_well_conditioned_are_said_so() -> None:
+    data = xarray.Dataset(
+        {"weight_condition": (("weight", "reduction"), [[3.0], [7.5]])},
+        {"weight": ["a", "b"], "reduction": ["max"]},
+        {"measure": "conditioning"},
+    )
+    (finding,) = findings_of({"conditioning": data})
+    assert finding.sentence == "Weights are well conditioned: their ratios of singular values are at most 7.5 (b)."
+    assert (finding.severity, finding.unit) == ("normal", "b")
 
 
 def test_a_network_whose_norms_have_never_seen_data_is_not_compared_with_others() -> None:
     grown = profile(state_rms=numpy.geomspace(1, 1e3, 8))
     assert any("usual for" in finding.sentence for finding in findings_of({"profile": grown}))
     unseen = grown.assign_attrs(notes="4 of 4 batch norms have never seen data (mean 0, variance 1)")
-    assert not any("usual" in finding.sentence for finding in findings_of({"profile": unseen}))
+    (finding,) = findings_of({"profile": unseen})
+    assert finding.sentence == (
+        "Sizes are not compared with other models, because batch norms have never seen data: gradients come back 1 "
+        "times as large; the last state is 1000 times as large as the first."
+    )
+    assert finding.severity == "notable"
 
 
 def test_a_unit_that_amplifies_is_named_with_its_neighbours() -> None:
@@ -92,14 +158,9 @@ def test_others_that_stand_out_are_counted() -> None:
 
 
 def test_the_largest_singular_value_is_what_counts_where_it_is_known() -> None:
-    largest = numpy.full((8, 2), 2.0)
+    largest = [2.0] * 8
     largest[3] = 9.0
-    leading = xarray.Dataset(
-        {"value": (("unit", "sample", "rank"), largest[:, :, None])},
-        {"unit": UNITS, "skip": ("unit", ["identity"] * 8), "stage": ("unit", [1] * 8)},
-        {"measure": "leading"},
-    )
-    finding = findings_of({"profile": profile(), "leading": leading})[0]
+    finding = findings_of({"profile": profile(), "leading": leading(largest)})[0]
     assert "body.3 amplifies its strongest direction 9 times, 4.5 times as much" in finding.sentence
     assert finding.measure == "leading"
 
@@ -149,8 +210,8 @@ def test_a_kind_of_which_no_models_are_known_is_not_judged() -> None:
     assert not only(findings_of({"profile": other}), "unusual")
 
 
-def spectra(network: str, lost: float) -> xarray.Dataset:
-    shares = numpy.array([[0.1], [lost]])
+def spectra(network: str, lost: float, lost_in_unit: float = 0.1) -> xarray.Dataset:
+    shares = numpy.array([[lost_in_unit], [lost]])
     return xarray.Dataset(
         {
             **dict.fromkeys(("share_zero", "share_near_one"), (("unit", "sample"), shares)),
@@ -182,7 +243,10 @@ def test_two_networks_are_compared_and_that_comes_first() -> None:
         "spectra-residual": spectra("residual", 0.34),
         "spectra-plain": spectra("plain", 0.56),
     }
-    first, second, *_ = findings_of(datasets)
+    datasets["profile-plain"] = profile(state_rms=numpy.geomspace(1, 30, 8), network="plain")
+    datasets["profile-residual"] = profile(network="residual")
+    first, second, third, *_ = findings_of(datasets)
+    assert third.severity == "unusual"  # graver than the first two, and about one network alone
     assert first.sentence == "The residual network reaches 98.1 % on test images, the plain network 86.3 %."
     assert "the plain network loses 56 % of all directions" in second.sentence
     assert "the residual one 34 %" in second.sentence
@@ -204,8 +268,20 @@ def test_a_study_is_summed_up_by_its_verdicts() -> None:
     assert overview.findings[0].sentence == "A2 is not reproduced. Steps are equal. Found: found 0.5."
     assert [tile.value for tile in overview.tiles] == ["1", "1", "1"]
     assert overview.figure == "first"
-    assert summary_of({}, claims=claims[2:]).headline == "Its claim could not be decided by this run."
-    assert summary_of({}, claims=2 * claims[2:]).headline == "None of 2 claims could be decided by this run."
+    assert summary_of({}, claims=claims[2:]).headline == "Its claim could not be decided by this run: not run."
+    assert summary_of({}, claims=2 * claims[2:]).headline == "None of 2 claims could be decided by this run: not run."
+    other = {**claims[2], "reason": "no data"}
+    assert summary_of({}, claims=[*claims[2:], other]).headline == "None of 2 claims could be decided by this run."
+    (undecided,) = summary_of({}, claims=claims[2:]).findings
+    assert undecided.sentence == "A3 is open. Vectors are shared. Why: not run."
+    assert undecided.severity == "notable"  # not a tick: nothing was confirmed
+
+
+def test_the_picture_of_a_study_is_the_one_that_has_its_name() -> None:
+    claim = {"id": "D3", "claim": "Zeros are counted.", "verdict": "reproduced", "study": "D.law"}
+    assert summary_of({}, claims=[claim], figures=["spectra-control-scree", "law-trained"]).figure == "law-trained"
+    assert summary_of({}, claims=[claim], figures=["law-control-scree", "law"]).figure == "law"
+    assert summary_of({}, claims=[claim], figures=["spectra-control-scree"]).figure == "spectra-control-scree"
 
 
 def test_an_empty_run_has_a_headline() -> None:
@@ -225,11 +301,17 @@ def test_findings_are_ranked_by_severity_then_weight_and_one_name_comes_once() -
     assert [finding.sentence for finding in ranked(made)] == ["c", "d", "a2", "b"]
     assert [finding.sentence for finding in ranked(made[:2])] == ["a2", "a1"]
     assert len(ranked([Finding(str(k), str(k)) for k in range(20)])) == 6
+    fine = [Finding(f"fine {k}", f"fine {k}", severity="normal", weight=-k) for k in range(9)]
+    assert [finding.sentence for finding in ranked(fine)] == ["fine 0", "fine 1", "fine 2"]
+    assert [finding.sentence for finding in ranked([*made[1:], *fine])] == ["c", "d", "a2", "b"]
+    compared = [Finding("d", "d of two", severity="notable")]
+    assert [finding.sentence for finding in ranked(made, before=compared)] == ["d of two", "c", "a2", "b"]
 
 
 def test_text_has_one_line_per_finding_with_its_severity() -> None:
     text = in_lines([Finding("a", "First.", severity="problem"), Finding("b", "Second.", severity="normal")])
     assert text == "problem  First.\nnormal   Second."
+    assert in_lines([Finding("a", "First.", ("x", "y"), severity="problem")]) == "problem  First. To try: x; y."
 
 
 def test_names_are_text_in_html() -> None:
@@ -241,7 +323,7 @@ def test_names_are_text_in_html() -> None:
 
 
 def test_findings_are_json() -> None:
-    (finding,) = findings_of({"profile": profile()})
+    finding = findings_of({"profile": profile()})[0]
     assert json.loads(json.dumps(finding.to_dict()))["severity"] == "normal"
 
 
@@ -264,7 +346,7 @@ def test_a_network_of_ours_has_findings_from_its_own_measurements() -> None:
         for weight in model.stage2[1].parameters() if len(model.stage2) > 1 else model.stage2[0].parameters():
             weight.mul_(3)
     result = ss.inspect(model, x, budget="3s", calibrate=True)
-    assert 1 <= len(result.findings) <= 6
+    assert 3 <= len(result.findings) <= 6
     severities = [SEVERITIES.index(finding.severity) for finding in result.findings]
     assert severities == sorted(severities)
     assert result.findings[0].sentence.split()[0] in str(result)

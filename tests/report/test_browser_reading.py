@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 import pytest
+import torch
 
 import skipscope as ss
 from skipscope.demo import Result
@@ -86,6 +87,42 @@ def test_the_message_is_there_without_scrolling(opened: Opened) -> None:
     assert networks == ["residual", "plain"]
     assert page.locator("#summary dl").count() == 0
     assert page.locator("#made dt", has_text="versions").count() == 1
+
+
+def test_the_picture_of_the_first_screen_has_the_panels_of_the_headline(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 5, 8)
+    trunk = ss.trace(small_transformer(), x)
+    result = ss.Result({"profile": ss.profile(trunk, x)}, {"trunk": trunk.to_dict()})
+    opened = Opened(browser, result.report(tmp_path / "run"))
+    page = opened.page
+    page.wait_for_selector(".headline-figure .main-svg")
+    titles = page.locator(".headline-figure .annotation-text").all_text_contents()
+    assert titles == ["state RMS at a unit's entry", "gradient RMS at a unit's entry"]
+    assert on_screen(page, ".headline-figure .plot")
+    assert page.locator(".headline-figure .legendtext").all_text_contents() == ["attention", "MLP"]
+    assert page.locator(".headline-figure .xaxislayer-above text").count() > 0  # units are named below both panels
+    whole = page.locator("[id='plot-0-profile']")
+    whole.scroll_into_view_if_needed()
+    page.wait_for_selector("[id='plot-0-profile'] .main-svg")
+    assert whole.locator(".annotation-text").count() == 6
+    opened.close()
+
+
+def small_transformer() -> torch.nn.Module:
+    return torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True),
+        3,
+        enable_nested_tensor=False,
+    ).eval()
+
+
+def test_the_map_of_one_network_names_it(browser: Any, tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", "study D.law") as run:
+        run.write_dataset("spectra", spectra_data(network="units without skips"))
+    opened = Opened(browser, write_page([run.path], tmp_path / "page.html"))
+    assert opened.page.locator("#map .only-network").inner_text() == "Network: units without skips"
+    opened.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

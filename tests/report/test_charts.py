@@ -8,8 +8,10 @@ import numpy
 import xarray
 
 from skipscope.report.charts import Series, axis, chart, lines, reference, thin_lines, titled_first
+from skipscope.report.figures import profile as plot_profile
 from skipscope.report.style import COLOURS, GREY, members
 from skipscope.report.table import TableOf, table_of
+from tests.findings.test_findings import profile
 
 
 def trees() -> xarray.Dataset:
@@ -146,3 +148,20 @@ def test_error_bars_are_grey_only_where_points_have_colours_of_their_own() -> No
     several = replace(one, more={"marker": {"color": list(COLOURS[:2])}})
     figures = [chart([each], x=axis("x"), y=axis("y"), height=300) for each in (one, several)]
     assert [figure.data[0].error_y.color for figure in figures] == [None, GREY]
+
+
+def test_small_numbers_are_powers_of_ten_on_every_axis() -> None:
+    figure = chart([Series("a", [0, 1], [1e-4, 5e-4])], height=300, x={}, y={})
+    assert (figure.layout.xaxis.exponentformat, figure.layout.yaxis.exponentformat) == ("power", "power")
+
+
+def test_curves_by_kind_of_branch_name_the_network_only_where_there_are_several() -> None:
+    data = profile().assign_coords(branch=("unit", ["attention", "linear"] * 4))
+    alone, several = plot_profile({"the model": data}), plot_profile({"first": data, "second": data})
+    assert list(dict.fromkeys(trace.name for trace in alone.data)) == ["attention", "MLP"]
+    assert list(dict.fromkeys(trace.name for trace in several.data)) == [
+        "first, attention",
+        "first, MLP",
+        "second, attention",
+        "second, MLP",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,10 @@ from skipscope.findings import Finding, Summary, Tile
 from skipscope.report.content import Content, content_of
 from skipscope.report.first_screen import figure_named, first_screen, place_in_map
 from skipscope.report.page import page
-from skipscope.runs import load_run
+from skipscope.runs import RunFolder, load_run
+from tests.findings.test_findings import profile
 from tests.report.hostile import CODE, NAMES
+from tests.report.synthetic import spectra_data
 from tests.report.test_page import saved
 
 HEADLINE = "stage2.2 amplifies 6 times."
@@ -56,6 +59,29 @@ def test_the_screen_has_headline_tiles_findings_and_picture(content: Content) ->
     for severity in ("problem", "unusual", "normal"):  # a word and a sign, not a colour alone
         assert f"</i> {severity}</span>" in text
     assert text.count(HEADLINE) == 1  # not a second time in the list
+
+
+def test_of_a_figure_with_many_panels_the_headline_has_those_it_is_about(content: Content) -> None:
+    assert "data-panels" not in above_the_sections(page([content]))
+    about = replace(OVERVIEW, panels=("state_rms", "gradient_rms"))
+    assert ' data-panels="state_rms gradient_rms"' in above_the_sections(page([replace(content, overview=about)]))
+
+
+def test_a_study_says_its_title_and_its_preset(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "law", "study D.law", preset="smoke") as run:
+        run.write_dataset("spectra", spectra_data(network="a net"))
+    about = content_of(load_run(run.path)).overview.about
+    assert about == "The exact law of a unit's spectrum; a net; preset smoke"
+
+
+def test_networks_that_were_changed_for_one_test_are_not_what_was_looked_at(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "demo", "demo") as run:
+        for network in ("residual", "raised"):
+            run.write_dataset(f"spectra-{network}", spectra_data(network=network))
+        run.write_dataset("profile", profile(network="residual"))
+    content = content_of(load_run(run.path))
+    assert content.overview.about == "residual"
+    assert content.facts["model"] == "residual; raised"  # at the end of the page there is all of it
 
 
 def test_metadata_are_at_the_end_and_paragraphs_behind_details(content: Content) -> None:

@@ -118,7 +118,8 @@ def curves(
     panels = {key: own for key, own in quantities.items() if any(_measured(d, key) for d in networks.values())}
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
-    parts = [part for name, data in networks.items() for part in _parts(name, data, along)]
+    unnamed = len(networks) == 1 and "network" not in next(iter(networks.values())).attrs
+    parts = [part for name, data in networks.items() for part in _parts("" if unnamed else name, data, along)]
     labelled = None if len(parts) > 1 else False
     series: list[Series] = []
     y: list[Axis] = []
@@ -129,7 +130,18 @@ def curves(
                 middle, below, above = middle_and_spread(data, key)
                 x, text = (places, names_of(data, along)) if named else (data[along], None)
                 hover = "%{text}: %{y:.3g}" if named else f"{along} %{{x}}: %{{y:.3g}}"
-                line = Series(name, x, middle, hover, panel=panel, place=look_at, size=8, labelled=labelled, text=text)
+                line = Series(
+                    name,
+                    x,
+                    middle,
+                    hover,
+                    panel=panel,
+                    place=look_at,
+                    size=8,
+                    labelled=labelled,
+                    text=text,
+                    more={"meta": {"quantity": key}},
+                )
                 series.append(line.with_error(below, above))
                 values.append(middle)
         y.append(axis(own.label, log=needs_logarithm(numpy.concatenate(values))))

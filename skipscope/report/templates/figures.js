@@ -54,6 +54,44 @@ const stacked = (figure) => {
   layout.height = total + margin.t + margin.b;
   return layout;
 };
+const onlyPanels = (figure, quantities) => {
+  // Of a figure with a panel per quantity those of some, side by side; the figure itself where it has none of them.
+  const layout = structuredClone(figure.layout);
+  const panels = panelsOf(layout);
+  const panelOfQuantity = (quantity) => {
+    const trace = figure.data.find((own) => own.meta && own.meta.quantity === quantity);
+    return trace && panels.find((panel) => panel.id === (trace.xaxis || "x"));
+  };
+  const kept = quantities.map(panelOfQuantity).filter(Boolean);
+  if (!kept.length) return figure;
+  const titles = kept.map((panel) => titleAbove(layout, panel));
+  const below = panels.find((panel) => panel.x.title && panel.x.title.text) || kept[0]; // names of the axis stand there
+  for (const panel of panels.filter((own) => !kept.includes(own))) {
+    delete layout[panel.id.replace("x", "xaxis")];
+    delete layout[(panel.x.anchor || "y").replace("y", "yaxis")];
+  }
+  const gap = 0.14;
+  const width = (1 - gap * (kept.length - 1)) / kept.length;
+  kept.forEach((panel, k) => {
+    const left = k * (width + gap);
+    Object.assign(panel.x, { domain: [left, left + width], showticklabels: true, title: below.x.title });
+    delete panel.x.matches;
+    panel.y.domain = [0, 1];
+    if (titles[k]) Object.assign(titles[k], { x: left + width / 2, y: 1 });
+  });
+  const ids = kept.map((panel) => panel.id);
+  layout.annotations = titles.filter(Boolean);
+  layout.shapes = (layout.shapes || []).filter((one) => ids.includes(String(one.xref).split(" ")[0]));
+  layout.height = FIRST_SCREEN;
+  const named = new Set();
+  const withLegend = figure.data.some((trace) => trace.showlegend);
+  const data = figure.data.filter((trace) => ids.includes(trace.xaxis || "x")).map((trace) => {
+    const first = !named.has(trace.name);
+    named.add(trace.name);
+    return { ...trace, showlegend: withLegend && first };
+  });
+  return { ...figure, data, layout };
+};
 const LETTER = 7; // pixels
 const fitted = (layout, width) => {
   // Titles of panels on as many lines as it takes for them not to run into each other.
@@ -116,7 +154,9 @@ const reachable = (element) => {
 // The picture of the first screen is one of the figures below, whose content it shares.
 const ownerOf = (element) => (element.dataset.of ? document.getElementById(element.dataset.of) : element);
 const contentOf = (element) => JSON.parse(ownerOf(element).nextElementSibling.textContent);
-const drawOnce = (element) => { if (!drawn.has(element)) draw(element, contentOf(element)); };
+const shownIn = (element) => (element.dataset.panels
+  ? onlyPanels(contentOf(element), element.dataset.panels.split(" ")) : contentOf(element));
+const drawOnce = (element) => { if (!drawn.has(element)) draw(element, shownIn(element)); };
 const plots = [...document.querySelectorAll(".plot")];
 const watcher = new IntersectionObserver((entries) => {
   for (const entry of entries) {

@@ -233,6 +233,8 @@ const trunk = (place, maps) => {
       });
       networks.querySelector("select").value = maps.indexOf(map);
       picks.append(networks);
+    } else if (map.network) {
+      picks.append(make("span", { class: "only-network" }, `Network: ${map.network}`));
     }
     const titles = map.measures.map((one) => one.title);
     const coloured = pick("Colour", titles, (k) => { measure = titles[k]; paint(); });
