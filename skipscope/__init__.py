@@ -46,8 +46,8 @@ __all__ = defer(
         "inspection": "Result inspect load",
         "linear": "Dense Hessian Jacobian Operator Verification verify",
         "measure": (
-            "DepthFit alignment alignment_summary collapse conditioning curvature depth_fit law leading "
-            "profile spectra stability streams trajectories verification"
+            "DepthFit alignment alignment_summary collapse conditioning coupling curvature depth_fit depth_use "
+            "law leading lens normality profile spectra stability streams trajectories verification"
         ),
         "models": "build",
         "spectrum": (

@@ -38,6 +38,11 @@ TOGETHER = {
     "tests/measure/test_stability.py": "small networks",
     "tests/measure/test_trajectories.py": "small networks",
     "tests/trace/test_surgery": "small networks",
+    "tests/measure/test_coupling.py": "small language models",  # tests.measure.language
+    "tests/measure/test_depth_use.py": "small language models",
+    "tests/measure/test_lens.py": "small language models",
+    "tests/measure/test_normality.py": "small language models",
+    "tests/report/test_language_views.py": "small language models",
     "tests/report/test_browser.py": "demo",
     "tests/report/test_hostile.py": "demo",
     "tests/report/test_results_first.py": "demo",

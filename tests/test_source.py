@@ -123,6 +123,7 @@ def test_our_own_networks_by_name() -> None:
         ("torchvision:resnet81", "did you mean resnet18"),
         ("torchvision:fasterrcnn_resnet50_fpn", "lists of images"),
         ("timm:vit_tiny", "did you mean vit_tiny_patch16_224"),
+        ("timm:vit_tinny", "did you mean .*vit_tiny_patch16_224"),
         ("timm:hf-hub:someone/something", "timm has no model"),
         ("hf:gtp2", "did you mean gpt2"),
         ("hf:someone/something", "nothing is downloaded"),

@@ -16,9 +16,14 @@ ROOT = Path(ss.__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MEASURES = (
     *("alignment", "collapse", "conditioning", "curvature", "law", "leading", "profile", "spectra", "stability"),
-    *("trajectories", "verification"),
+    *("coupling", "depth_use", "lens", "normality", "trajectories", "verification"),
 )
-POSITIONAL = {"collapse": ["model", "data"], "conditioning": ["model", "x"], "curvature": ["model", "loss", "batches"]}
+POSITIONAL = {
+    "collapse": ["model", "data"],
+    "conditioning": ["model", "x"],
+    "curvature": ["model", "loss", "batches"],
+    "lens": ["trunk", "prompts"],
+}
 
 # Shared by several functions, each with one meaning.
 VOCABULARY = {
@@ -49,12 +54,16 @@ OWN = {
     "collapse": "classifier batch samples_per_class",
     "condition_number": "reduce leave_out channel batched precision size limit",
     "conditioning": "targets states weights training",
+    "coupling": "of chance",
     "curvature": "density",
     "depth_fit": "first",
+    "depth_use": "targets head skipping",
     "eigs": "which block",
-    "inspect": "budget",
+    "inspect": "budget token_text",
     "law": "epsilon count_only changed",
+    "lens": "prompts compared_rows",
     "noisy_weights": "t mixture",
+    "normality": "of",
     "percentile_condition": "q",
     "spectra": "stages",
     "spectral_density": "symmetric points width",

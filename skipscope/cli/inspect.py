@@ -11,7 +11,18 @@ import typer
 
 from skipscope.cli.beforehand import require_former, require_run_folder
 from skipscope.cli.option_names import in_commands
-from skipscope.cli.options import Full, Json, ModelOptions, Named, Normalise, Text, document, folder_name, names_in
+from skipscope.cli.options import (
+    Full,
+    Json,
+    ModelOptions,
+    Named,
+    Normalise,
+    Text,
+    TextFile,
+    document,
+    folder_name,
+    names_in,
+)
 from skipscope.cli.report import report_written
 from skipscope.cli.talk import command, stopped_by_hand, talk
 from skipscope.errors import InputError
@@ -20,6 +31,7 @@ from skipscope.wording import counted
 
 if TYPE_CHECKING:
     from skipscope.inspection.result import Result
+    from skipscope.models import Source
     from skipscope.trace import Trunk
 
 
@@ -28,6 +40,7 @@ def inspect(
     chosen: ModelOptions,
     normalise: Normalise = "default",
     text: Text = None,
+    text_file: TextFile = None,
     samples: Annotated[
         int | None,
         typer.Option(min=1, help="How many inputs to measure at; 2, or the example of a factory as it is."),
@@ -55,10 +68,11 @@ def inspect(
     seconds, modules = seconds_in(budget), names_in(named)
     require_former(out, resume, force)
     require_run_folder(out, "inspect", resume, force)
-    source = chosen.source(text=text, samples=samples, normalise=normalise)
+    source = chosen.source(text=text, text_file=text_file, samples=samples, normalise=normalise)
     with talk.loading():
         from skipscope.findings import in_lines
         from skipscope.inspection.inspecting import require_units, steps
+        from skipscope.inspection.language import TokenText
         from skipscope.inspection.result import WHAT, leave_out, load
         from skipscope.models.recipe import BATCH_SIZE
         from skipscope.runs import RunFolder
@@ -77,12 +91,14 @@ def inspect(
         "source": {
             "model": chosen.model,
             **source.to_dict(),
-            **_inputs(chosen, source.inputs, normalise, text, samples or BATCH_SIZE),
+            **_inputs(chosen, source, normalise, _text_words(text, text_file, source), samples or BATCH_SIZE),
         },
         "budget": seconds,
         "trunk": trunk.to_dict(),
     }
     talk.detail(f"into {folder}")
+    prompts = source.prompts
+    words = None if prompts is None else TokenText(prompts.tokens, padded=prompts.mask is not None)
     finished = resume and _is_finished(folder)
     with (
         stopped_by_hand(f"interrupted; go on with --resume --out {shlex.quote(str(folder))}"),
@@ -114,6 +130,7 @@ def inspect(
                     announce=talk.progress,
                     keep=run.write_dataset,
                     there=there,
+                    text=words,
                 )
             )
         leave_out(run, left_out)
@@ -146,23 +163,35 @@ def _where(trunk: Trunk, result: Result) -> str:
     return f"{units} in {stages}{left_out}. Tables: --full."
 
 
-def _inputs(chosen: ModelOptions, own: str, normalise: str, text: str | None, samples: int) -> dict[str, object]:
-    """What a reader must know of the inputs. own: words on the example of a factory."""
+def _text_words(text: str | None, file: Path | None, source: Source) -> str:
+    """Empty where the input is not text."""
+    if text is not None:
+        return f"the text {text!r}"
+    if file is None or source.prompts is None:
+        return ""
+    ids = source.prompts.ids
+    words = f"{counted(len(ids), 'prompt')} of {file} with {counted(len(ids[0]), 'token')}"
+    return "; ".join([words, *source.prompts.notes])
+
+
+def _inputs(chosen: ModelOptions, source: Source, normalise: str, text: str, samples: int) -> dict[str, object]:
+    """What a reader must know of the inputs and of the files that the model comes from."""
     from skipscope.runs.files import digest
 
     if chosen.data is not None:
         words = f"{samples} test images of {chosen.data}"
-    elif text is not None:
-        words = f"the text {text!r}"
+    elif text:
+        words = text
     elif chosen.input_shape is not None:
         words = f"{samples} random inputs of shape {chosen.input_shape}"
     else:
-        words = own or f"{samples} random inputs of the model's usual shape"
+        words = source.inputs or f"{samples} random inputs of the model's usual shape"
     return {
         "input": words,
         "normalise": normalise if chosen.data is not None else None,
         "dtype": chosen.dtype,
-        "weights_sha256": None if chosen.weights is None else digest(chosen.weights),
+        "weights_sha256": digest(chosen.weights) if chosen.weights is not None and chosen.weights.is_file() else None,
+        **({} if source.origin is None else source.origin.to_dict()),
     }
 
 

@@ -17,19 +17,29 @@ from skipscope.data.specs import NAMES, NORMALISATIONS
 from skipscope.errors import InputError
 from skipscope.models.request import (
     DTYPES,
+    read_prompts,
     require_dtype,
     require_model,
     require_text,
     require_trust,
     require_weights,
 )
+from skipscope.wording import counted
 
 if TYPE_CHECKING:
     from skipscope.models import Source
 
 SCHEMA = 1  # of what --json prints: rises where a key is renamed, removed or changes its meaning
 
-Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Text as input, for an hf: directory with a tokenizer.")]
+Text = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Text as input, for an hf: directory or .gguf file with a tokenizer.")
+]
+TextFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Prompts as input, one per line, cut to the shortest or to the length of --input-shape."
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...", autocompletion=one_of(*DEVICES))]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the result into this folder.")]
 Normalise = Annotated[
@@ -63,7 +73,11 @@ class ModelOptions:
         ),
     ]
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Weights: safetensors, or a torch.save of tensors.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Weights: safetensors, or a torch.save of tensors; for hf: also a .gguf file or a folder.",
+        ),
     ] = None
     data: Annotated[
         str | None,
@@ -72,7 +86,7 @@ class ModelOptions:
         ),
     ] = None
     input_shape: Annotated[
-        str | None, typer.Option(metavar="C,H,W", help="Shape of one random input; for text the count of tokens.")
+        str | None, typer.Option(metavar="C,H,W", help="Shape of one random input; for hf: text the count of tokens.")
     ] = None
     device: Device = "cpu"
     dtype: Annotated[
@@ -90,6 +104,7 @@ class ModelOptions:
         weights_needed: bool = True,
         values: bool = True,
         text: str | None = None,
+        text_file: Path | None = None,
         samples: int | None = None,
         normalise: str = "default",
     ) -> Source:
@@ -97,17 +112,20 @@ class ModelOptions:
         require_model(self.model)
         require_trust(self.model, self.trust_remote_code)
         if self.weights is not None:
-            require_weights(self.weights)
+            require_weights(self.weights, self.model)
         if self.dtype is not None:
             require_dtype(self.dtype)
         require_device(self.device)
         require_data(self.data, normalise)
-        inputs = {"--data": self.data, "--input-shape": self.input_shape, "--text": text}
+        inputs = {"--data": self.data, "--input-shape": self.input_shape, "--text": text, "--text-file": text_file}
+        if text_file is not None:
+            inputs.pop("--input-shape")  # the length of the prompts
         given = [name for name, value in inputs.items() if value is not None]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} both say what the input is; give one of them")
-        if text is not None:
+        if text is not None or text_file is not None:
             require_text(self.model)
+        prompts = None if text_file is None else _prompts(text_file, samples)
         shape = None if self.input_shape is None else _shape(self.input_shape)
         with talk.loading():
             from skipscope.data import load
@@ -124,7 +142,7 @@ class ModelOptions:
                 self.model,
                 weights=self.weights,
                 input_shape=shape,
-                text=text,
+                text=text if prompts is None else prompts,
                 device=self.device,
                 dtype=self.dtype,
                 seed=self.seed,
@@ -133,12 +151,14 @@ class ModelOptions:
                 trust_remote_code=self.trust_remote_code,
                 values=values,
             )
+        for note in source.prompts.notes if source.prompts is not None else ():
+            talk.say(f"note: {note}")
         if batch is not None:
             source = source.with_batch(batch)
         if source.batch is None:
             raise InputError(
-                f"{self.model} gives no example input; let the function return (module, example) or say "
-                "--input-shape C,H,W"
+                f"{self.model} gives no example input; let the function return (module, example), or say "
+                "--input-shape C,H,W for random numbers of that shape (tokens have to come from the function)"
             )
         return source
 
@@ -188,6 +208,15 @@ def say_where(device: str) -> None:
     found = usable_device(device)
     name = torch.cuda.get_device_name(found) if found.type == "cuda" else f"{torch.get_num_threads()} threads"
     talk.detail(f"device {found} ({name}); data sets in {root()}; trained networks in {cache_root()}")
+
+
+def _prompts(file: Path, samples: int | None) -> tuple[str, ...]:
+    """The first of a file. One alone is taken twice: a batch of one would fix the size of an exported graph."""
+    prompts = read_prompts(file)
+    if samples is not None and samples > len(prompts):
+        raise InputError(f"--samples {samples}: {file} has {counted(len(prompts), 'prompt')}; give as many lines")
+    chosen = prompts[:samples]
+    return chosen if len(chosen) > 1 else chosen * 2
 
 
 def _shape(text: str) -> tuple[int, ...]:

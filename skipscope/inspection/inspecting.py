@@ -1,10 +1,11 @@
 """Every measurement on one model, as far as the budget goes.
 
 Cheap measurements of all units come first (profile, trajectories, tests of the linearisation, streams where units mix
-several, condition numbers). Then full spectra, from the smallest unit to the largest and then of whole stages; the
-largest singular values of the units whose full spectrum did not fit the time or the memory; the alignment of the
-branches, of all units or none; and the exact law on units with a full spectrum. Each of these has its share of the time
-and leaves what it does not need to the next. What was left out is listed with the reason.
+several, condition numbers), and of models of tokens the use of depth, block coupling and the lens (`language`). Then
+full spectra, from the smallest unit to the largest and then of whole stages; the largest singular values of the units
+whose full spectrum did not fit the time or the memory; the alignment of the branches, of all units or none; and the
+exact law on units with a full spectrum. Each of these has its share of the time and leaves what it does not need to the
+next. What was left out is listed with the reason.
 
 Costs are estimated from counts (products, operations) and from rates that are measured on this machine at the start. An
 estimate may be off by some factor and is compared with what the last piece of the same work took. So a budget is kept
@@ -26,6 +27,7 @@ import skipscope.measure as measure
 from skipscope.data.perturbations import fgsm, uniform_like
 from skipscope.errors import InputError
 from skipscope.inspection.duration import seconds_in
+from skipscope.inspection.language import Language, TokenText, has_tokens
 from skipscope.inspection.result import Result
 from skipscope.linear import Operator
 from skipscope.measure.layers import float_tensors, operations
@@ -55,6 +57,7 @@ LEADING_PRODUCTS = 600  # a guess, for the estimate: of a vector with J or its t
 DRAWS = 8  # random vectors for the chance level of alignment
 ALIGNED = 4.0  # cost of an SVD with vectors over that of a spectrum
 PARTS = 5  # that are announced: cheap measurements, all singular values, leading ones, alignment, the law
+PARTS_OF_TOKENS = 6  # one more
 NAMES_SHOWN = 3  # of units, in what was left out
 LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectra of J and of the branch
 
@@ -68,19 +71,23 @@ def inspect(
     units: Sequence[str] | None = None,
     calibrate: bool = False,
     seed: int = 0,
+    token_text: Sequence[Sequence[str]] | None = None,
     progress: Progress | bool | None = None,
 ) -> Result:
     """Measure a model at a batch, in about `budget` (seconds, or text such as "5m").
 
     units: names of modules that are residual units, where the model cannot be exported. calibrate: give batch norms
-    that have never seen data the statistics of the batch, on a copy of the model. progress: called with how much is
-    done and how much there is; True draws a bar.
+    that have never seen data the statistics of the batch, on a copy of the model. token_text: of a language model the
+    text of each token, sample by sample, for the axes of figures. progress: called with how much is done and how much
+    there is; True draws a bar.
     """
     seconds = seconds_in(budget)
-    announce, finish = announced("inspect", called(progress), PARTS)
     trunk = trace(model, x, units=units, calibrate=calibrate)
+    parts = PARTS_OF_TOKENS if has_tokens(trunk, x) else PARTS
+    announce, finish = announced("inspect", called(progress), parts)
     made: dict[str, xarray.Dataset] = {}
-    left_out = dict(steps(trunk, x, seconds, seed=seed, announce=announce, keep=made.__setitem__))
+    text = None if token_text is None else TokenText(token_text)
+    left_out = dict(steps(trunk, x, seconds, seed=seed, announce=announce, keep=made.__setitem__, text=text))
     finish()
     parameters = {"budget": seconds, "trunk": trunk.to_dict()}
     return Result(made, parameters, left_out, seed=seed, device=str(device_of(trunk, x)))
@@ -95,10 +102,12 @@ def steps(
     announce: Announce,
     keep: Keep,
     there: Mapping[str, xarray.Dataset] | None = None,
+    text: TokenText | None = None,
 ) -> LeftOut:
     """Make all datasets and give them to `keep`; yields what was left out, and why.
 
     there: what a run that was stopped has made; it is not measured again, and of spectra only what is not in it.
+    text: of the tokens, where the batch is text.
     """
     there = there or {}
     require_units(trunk)
@@ -135,6 +144,9 @@ def steps(
     work.point = point = trunk.at(x)  # of some trunks only the last point can be used, and perturbations made others
     yield from _conditioning(trunk, x, work.budget, keep, there.get("conditioning"))
     announce("profile, tests, condition numbers", len(cheap) + 1, len(cheap) + 1)
+
+    if has_tokens(trunk, x) and not refused:
+        yield from Language(work, x, text, seed).measured()
 
     units = sorted(linear, key=lambda unit: min(prod(unit.entry_shape), prod(unit.exit_shape)))
     stages = [
@@ -265,7 +277,7 @@ class Work:
                     yield f"{what} of {span.name}", planned
                     continue
                 seconds, compute = planned
-                if too_long := self._too_long(slowness * seconds, share):
+                if too_long := self.too_long(slowness * seconds, share):
                     yield f"{what} of {span.name}", too_long
                     continue
                 start = time.monotonic()
@@ -307,7 +319,7 @@ class Work:
             return
         self.announce("alignment", 0, 1)
         estimate = sum(self._aligned(unit) for unit in self.linear)
-        if too_long := self._too_long(estimate, ALIGNMENT):
+        if too_long := self.too_long(estimate, ALIGNMENT):
             yield "alignment", too_long
         else:
             names = [unit.name for unit in self.linear]
@@ -315,7 +327,7 @@ class Work:
             self.keep("alignment", found)
         self.announce("alignment", 1, 1)
 
-    def _too_long(self, estimate: float, share: float) -> str:
+    def too_long(self, estimate: float, share: float) -> str:
         """The reason, where the estimate is above what is left when `share` of the budget may be used up."""
         left = self.budget.left - (1 - share) * self.budget.seconds
         return f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left" if estimate > left else ""

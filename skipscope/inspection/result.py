@@ -48,7 +48,7 @@ class Result:
 
     @property
     def findings(self) -> list[Finding]:
-        """What the numbers mean: at most six findings, the gravest first."""
+        """What the numbers mean: three to six findings where enough was measured, the gravest first."""
         return findings_of(self.datasets)
 
     @property

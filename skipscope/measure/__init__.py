@@ -4,8 +4,12 @@ from skipscope.measure.alignment import alignment
 from skipscope.measure.alignment_summary import DepthFit, alignment_summary, depth_fit
 from skipscope.measure.collapse import collapse
 from skipscope.measure.conditioning import conditioning
+from skipscope.measure.coupling import coupling
 from skipscope.measure.curvature import curvature
+from skipscope.measure.depth_use import depth_use
 from skipscope.measure.law import law
+from skipscope.measure.lens import lens
+from skipscope.measure.normality import normality
 from skipscope.measure.profile import profile
 from skipscope.measure.spectra import leading, spectra
 from skipscope.measure.stability import stability
@@ -20,10 +24,14 @@ __all__ = [
     "alignment_summary",
     "collapse",
     "conditioning",
+    "coupling",
     "curvature",
     "depth_fit",
+    "depth_use",
     "law",
     "leading",
+    "lens",
+    "normality",
     "profile",
     "spectra",
     "stability",

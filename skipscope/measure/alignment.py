@@ -43,8 +43,8 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
-from skipscope.measure.coupling import WAYS, Member, Options, frame, pairs, repeated
 from skipscope.measure.descriptions import described
+from skipscope.measure.jacobian_pairs import WAYS, Member, Options, frame, pairs, repeated
 from skipscope.measure.selection import (
     Samples,
     Units,

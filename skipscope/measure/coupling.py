@@ -1,225 +1,242 @@
-"""How far a Jacobian is from diagonal in the singular vectors of another, and that of every pair of units.
+"""Transformer block coupling (Aubry, Meng, Sugolov and Papyan, arXiv 2407.07810): do the blocks of a transformer act
+along the same directions, in every layer and on every token?
 
-With U_j, V_j the K leading left and right singular vectors of J_j and S_i the K leading singular values of J_i:
+J_i(s, t) is the derivative of what block i adds at position t with respect to its entry at position s, a d x d matrix:
+d (exit - entry)[t] / d entry[s]. `of="branch"` has the branch of each unit instead, with the tail's derivative as
+`ss.alignment` has it, and `of="unit"` whole units with their skips. With J_i = U_i S_i V_i^T and its K leading vectors:
 
-coupling    m_K = | |G| - diag(S_i) |_F / |S_i| of the grid G = U_j^T J_i V_j, K x K, as `alignment` has it
-chance      the mean of m_K with random orthonormal vectors in the place of U_j and V_j. As J_i with random rotations on
-            both sides has the same law, this is the level of Jacobians that share their spectra and nothing else.
-cosines     of principal angles: the singular values of U_i^T U_j, which do not depend on the choice of vectors where
-            singular values are equal
+coupling         m_K = | |U_j^T J_i V_j| - diag(S_i) |_F / |S_i| for the same pair of tokens: 0 where blocks i and j
+                 share their leading singular vectors (dimensions `unit` i, `other` j, `pair`)
+token_coupling   the same for one block and two pairs of tokens: J_i of `pair` in the vectors of `other_pair`
+..._signed       without the absolute value, as in the paper: also the signs of the vectors must agree
+chance           the mean of m_K with random orthonormal vectors for U_j and V_j; chance_error: standard error
+value, residual, converged   s_1, ..., s_K and max(|J v - s u|, |J^T u - s v|)
+k_used           min(K, the singular values that are not zero within rounding): 0 for a pair in which t does not see s
 
-`pairs` needs products and no decompositions: for one unit i, J_i is applied in one block to the right vectors of all
-units j whose states fit, to their left vectors where that is a product too, and to random orthonormal vectors; from the
-left come the vectors of the other side.
+A pair of matrices counts the smaller k_used of the two. A block is a run of units whose names agree up to their last
+number: h.3.attn and h.3.mlp are block h.3.
+
+Everything is in float64. Cost per block, sample and exit token: d products with the transposed Jacobian give the
+matrices of all entry tokens up to d = 1024 (above that, `ss.svd` from products), then one SVD for each pair and K
+products with a d x d matrix for each coupling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor
 
-from skipscope.linear import Operator
-from skipscope.measure.selection import filled
-from skipscope.numerics import normal, random_numbers
-from skipscope.spectrum import SVD
-from skipscope.spectrum.assembly import svdvals
-from skipscope.spectrum.plan import Route
-from skipscope.trace import Point, Unit
-from skipscope.trace.trunk import Part
+from skipscope.errors import InputError
+from skipscope.linear import Dense, Operator
+from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
+from skipscope.measure.chain import require_tokens
+from skipscope.measure.descriptions import described
+from skipscope.measure.jacobian_pairs import Frame, chance_table, frame, random_frames
+from skipscope.measure.jacobian_pairs import coupling as distance
+from skipscope.measure.selection import (
+    Samples,
+    Units,
+    attributes,
+    labels,
+    point_of,
+    refuse_batch_statistics,
+    sample_indices,
+)
+from skipscope.measure.token_jacobians import TokenJacobians, TokenPair, members_of, pairs_of
+from skipscope.numerics import random_numbers
+from skipscope.progress import Progress, called, with_progress
+from skipscope.spectrum import svd
+from skipscope.spectrum.plan import DENSE_SIDE, Route
+from skipscope.trace import Trunk
+from skipscope.trace.freshness import asked_once
 
-WAYS = ("ujv", "vju")
-MORE = 5  # values after the first K or C, for the picture of the gap
+if TYPE_CHECKING:
+    import xarray
+
+DEPTH, TOKENS = ("unit", "other", "sample", "pair"), ("unit", "sample", "pair", "other_pair")
+ONE = ("unit", "sample", "pair")
+DIMENSIONS = {
+    **{f"coupling{signed}": DEPTH for signed in ("", "_signed")},
+    **{f"token_coupling{signed}": TOKENS for signed in ("", "_signed")},
+    **{f"chance{signed}{error}": ONE for signed in ("", "_signed") for error in ("", "_error")},
+    **dict.fromkeys(("value", "residual", "converged"), (*ONE, "rank")),
+    "k_used": ONE,
+}
 
 
-def coupling(grid: Tensor, values: Tensor, counts: Tensor, *, signed: bool = False) -> Tensor:
-    """m_K of the first `counts` rows, columns and values; NaN where that is none.
+@with_progress
+@asked_once()
+def coupling(
+    trunk: Trunk,
+    x: Any,
+    *,
+    k: int = 10,
+    units: Units = None,
+    samples: Samples = None,
+    tokens: Sequence[Any] | None = None,
+    of: str = "block",
+    chance: int = 8,
+    route: Route = "auto",
+    tol: float | None = None,
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+) -> xarray.Dataset:
+    """Measure at a batch of model inputs or a point; dimensions `unit`, `other`, `sample`, `pair` and `other_pair`.
 
-    grid: (..., K, K), values: (..., K), counts: (...) -> (...), all broadcast.
+    k: leading vectors. units: names or indices of units, all that follow one another by default; blocks that hold one.
+    samples: how many of the first, or which of the batch; all by default.
+    tokens: a pair (entry, exit) of positions, or a list of pairs; by default the last position with itself.
+    of: "block" what a block adds, "branch" of every unit, "unit" every unit with its skip.
+    chance: random draws for the chance level, 0 for none. route, tol: of the decomposition, as in `ss.svd`.
     """
-    inside = _leading(values.shape[-1], counts)  # ..., K
-    diagonal = torch.diag_embed(torch.where(inside, values, 0.0))
-    panel = torch.where(inside[..., :, None] & inside[..., None, :], grid if signed else grid.abs(), 0.0)
-    return torch.linalg.matrix_norm(panel - diagonal) / torch.linalg.matrix_norm(diagonal)
+    import xarray
+
+    _check(k, of, chance, route)
+    refuse_batch_statistics(trunk.model)
+    members = members_of(trunk, units, of)
+    count, width = require_tokens(trunk, [unit for member in members for unit in member.units], "coupling")
+    pairs = pairs_of(tokens, count)
+    given = point_of(trunk, x)
+    indices, point = sample_indices(given.batch, samples), point_of(trunk, given, samples)
+    dense = route == "dense" or (route == "auto" and width <= DENSE_SIDE)
+    k = min(k, width)
+    tell, steps = called(progress), 0
+    pieces = _pieces(point.batch, len(members) * len(pairs), width, point.entry(members[0].units[0]).device)
+    rows = []
+    for piece in pieces:
+        jacobians = TokenJacobians(members, point, piece, pairs, dense=dense)
+        grid = _Grid(jacobians, pairs, k, route, tol, seed)
+        for place in range(len(members)):
+            grid.decompose(place)
+            steps += 1
+            if tell is not None:
+                tell(steps, 2 * len(members) * len(pieces))
+        drawn = _drawn([indices[sample] for sample in piece], width, k, chance, seed, point.entry(members[0].units[0]))
+        found = []
+        for place in range(len(members)):
+            found.append(grid.couplings(place, drawn))
+            steps += 1
+            if tell is not None:
+                tell(steps, 2 * len(members) * len(pieces))
+        rows.append({name: torch.stack([one[name] for one in found]) for name in found[0]})
+    data = {
+        name: (dimensions, _joined([row[name] for row in rows], name, dimensions))
+        for name, dimensions in DIMENSIONS.items()
+        if name in rows[0]
+    }
+    own = str(point.entry(members[0].units[0]).dtype).removeprefix("torch.")
+    arithmetic = sorted({"float64" if member.span.in_any_type else own for member in members})
+    about = attributes("coupling", trunk, k=k, of=of, draws=chance, seed=seed, computed_in=", ".join(arithmetic))
+    names = [member.name for member in members]
+    coordinates = {
+        **(labels([member.units[0] for member in members]) if of != "block" else {}),
+        "unit": names,
+        "other": names,
+        "sample": indices,
+        "pair": [pair.name for pair in pairs],
+        "other_pair": [pair.name for pair in pairs],
+        "entry_token": ("pair", [pair.entry for pair in pairs]),
+        "exit_token": ("pair", [pair.exit for pair in pairs]),
+    }
+    return described(xarray.Dataset(data, coordinates, about))
 
 
-def chance_table(grids: Tensor, values: Tensor, *, signed: bool = False) -> tuple[Tensor, Tensor]:
-    """Mean m_K over random draws and its standard error, for every K: (B, draws, K, K), (B, K) -> (B, K), (B, K)."""
-    columns = []
-    for count in range(1, values.shape[-1] + 1):
-        counts = torch.full(grids.shape[:2], count, device=grids.device)
-        columns.append(coupling(grids, values[:, None], counts, signed=signed))
-    drawn = torch.stack(columns, -1)  # B, draws, K
-    return drawn.mean(1), drawn.std(1) / drawn.shape[1] ** 0.5
+def _check(k: int, of: str, chance: int, route: str) -> None:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InputError(f"k={k!r}: expected a whole number from 1 on")
+    if of not in ("block", "branch", "unit"):
+        raise InputError(f"of={of!r}: expected block, branch or unit")
+    if chance < 0 or chance == 1:
+        raise InputError(f"chance={chance}: expected 0, or at least 2 draws for a mean with an error")
+    if route not in get_args(Route):
+        raise InputError(f"route={route!r}: expected one of {', '.join(get_args(Route))}")
 
 
-def cosines(first: Tensor, second: Tensor, first_counts: Tensor, second_counts: Tensor) -> Tensor:
-    """Descending; of the first vectors of each, as many as the counts say, NaN after the smaller number.
-
-    (..., n, K), (..., n, K), (...), (...) -> (..., K), all broadcast.
-    """
-    K = first.shape[-1]
-    kept = [
-        torch.where(_leading(K, counts)[..., None, :], vectors, 0.0)
-        for vectors, counts in ((first, first_counts), (second, second_counts))
-    ]
-    found = svdvals(kept[0].mT @ kept[1])  # ..., K
-    return torch.where(_leading(K, torch.minimum(first_counts, second_counts)), found, float("nan"))
+def _pieces(batch: int, matrices: int, width: int, device: torch.device) -> list[list[int]]:
+    """Samples whose matrices are in memory together."""
+    needed = 3 * 8 * matrices * width**2
+    at_once = max(1, int(SHARE_OF_FREE_MEMORY * free_bytes(device) / needed))
+    return [list(range(start, min(start + at_once, batch))) for start in range(0, batch, at_once)]
 
 
-def repeated(values: Tensor, residuals: Tensor, near: float) -> Tensor:
-    """Whether a value has a neighbour within `near` times the largest, or within the two residuals: (B, k) -> (B, k).
+class _Grid:
+    """The leading vectors of every block and pair of tokens, and what the Jacobians are in them."""
 
-    The vectors of such values are any basis of one space.
-    """
-    gaps = values[:, :-1] - values[:, 1:]
-    close = gaps <= torch.maximum(near * values[:, :1], residuals[:, :-1] + residuals[:, 1:])
-    edge = close.new_zeros(len(close), 1)
-    return torch.cat([close, edge], 1) | torch.cat([edge, close], 1)
+    def __init__(
+        self,
+        jacobians: TokenJacobians,
+        pairs: Sequence[TokenPair],
+        k: int,
+        route: Route,
+        tol: float | None,
+        seed: int,
+    ) -> None:
+        self.jacobians, self.pairs, self.k, self.route, self.tol, self.seed = jacobians, pairs, k, route, tol, seed
+        self.frames: list[list[Frame]] = []
+        self.own: list[dict[str, Tensor]] = []
 
+    def decompose(self, place: int) -> None:
+        frames, columns = [], []
+        for J in self.jacobians.of(place):
+            found = svd(J, self.k, route=self.route, tol=self.tol, seed=self.seed, with_rank=True)
+            frames.append(frame(found, self.k))
+            columns.append({"value": found.S, "residual": found.residuals, "converged": found.converged})
+        self.frames.append(frames)
+        self.own.append(
+            {
+                "k_used": torch.stack([one.counts for one in frames], 1),  # B, pairs
+                **{name: torch.stack([one[name] for one in columns], 1) for name in columns[0]},  # B, pairs, K
+            }
+        )
 
-def random_frames(draws: int, size: int, k: int, generator: torch.Generator) -> Tensor:
-    """Orthonormal columns, uniformly distributed: (draws, size, k) in float64 on the CPU.
-
-    QR of Gaussian matrices is uniform once the diagonal of R is positive (Mezzadri 2007).
-    """
-    Q, R = torch.linalg.qr(normal((draws, size, k), generator))
-    return Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
-
-
-def _leading(K: int, counts: Tensor) -> Tensor:
-    """(...) -> (..., K): True for the first `counts` places."""
-    return torch.arange(K, device=counts.device) < counts[..., None]
-
-
-# -- of all pairs of units
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is measured of every unit, with the meanings that `alignment` gives them."""
-
-    k: int
-    classes: int
-    tail: bool
-    tokens: tuple[Any, Any] | None
-    grids: bool
-    chance: int
-    route: Route
-    tolerance: float | None
-    max_products: int | None
-    seed: int
-
-    @property
-    def kept(self) -> int:
-        return max(self.k, self.classes) + MORE
-
-
-@dataclass(frozen=True)
-class Member:
-    """A unit and which of its Jacobians is measured, between states of which forms."""
-
-    unit: Unit
-    part: Part
-    entry: tuple[int, ...]
-    exit: tuple[int, ...]
-
-    def jacobian(self, point: Point, samples: Sequence[int], options: Options) -> Operator:
-        tail = options.tail and self.part == "branch"
-        whole: Operator = self.unit.jacobian(point, of=self.part, tail=tail, tokens=options.tokens)
-        return (whole if len(samples) == whole.shape[0] else whole.take(samples)).double()
-
-    def fits(self, other: Member, way: str) -> bool:
-        """Whether U_j^T J_i V_j, or V_j^T J_i U_j, is a product of matrices on the same states."""
-        theirs = (other.entry, other.exit) if way == "ujv" else (other.exit, other.entry)
-        return (self.entry, self.exit) == theirs
+    def couplings(self, place: int, drawn: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+        """Of one block: (other, B, pairs) and (B, pairs, other pairs)."""
+        depth: dict[str, list[Tensor]] = {}
+        for at, J in enumerate(self.jacobians.of(place)):
+            own = self.frames[place][at]
+            others = [frames[at] for frames in self.frames] + self.frames[place]
+            left, right = [one.U for one in others], [one.V for one in others]
+            if drawn is not None:
+                left, right = [*left, *drawn[0]], [*right, *drawn[1]]
+            grids = _grids(J, left, right)  # B, blocks, K, K
+            usable = torch.stack([torch.minimum(own.counts, one.counts) for one in others], 1)  # B, others
+            for signed, suffix in ((False, ""), (True, "_signed")):
+                values = distance(grids[:, : len(others)], own.S[:, None], usable, signed=signed)  # B, others
+                depth.setdefault(f"coupling{suffix}", []).append(values[:, : len(self.frames)].T)
+                depth.setdefault(f"token_coupling{suffix}", []).append(values[:, len(self.frames) :])
+                if drawn is not None:
+                    tables = chance_table(grids[:, len(others) :], own.S, signed=signed)  # B, K
+                    for table, error in zip(tables, ("", "_error"), strict=True):
+                        level = table.gather(1, (own.counts - 1).clamp(min=0)[:, None])[:, 0]
+                        level = torch.where(own.counts > 0, level, torch.nan)
+                        depth.setdefault(f"chance{suffix}{error}", []).append(level)
+        axis = {"coupling": 2, "coupling_signed": 2}
+        return {**{name: torch.stack(some, axis.get(name, 1)) for name, some in depth.items()}, **self.own[place]}
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The leading triplets of one unit, filled up with zeros to the number of vectors that all units have."""
-
-    U: Tensor  # B, m, K
-    S: Tensor  # B, K
-    V: Tensor  # B, n, K
-    counts: Tensor  # B: how many of them are above zero for certain
-    size: int  # how many there are
+def _grids(J: Operator, left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+    """U_j^T J V_j of all frames: (B, frames, K, K)."""
+    columns = torch.cat(list(right), 2)
+    images = J.matmat(columns) if columns.shape[2] <= J.shape[2] or isinstance(J, Dense) else J.dense() @ columns
+    images = images.unflatten(2, (len(right), -1)).transpose(1, 2)  # B, frames, d, K
+    return torch.stack(list(left), 1).mT @ images
 
 
-def frame(triplets: SVD, width: int) -> Frame:
-    size = min(width, triplets.S.shape[1])
-    U, S, V = (filled(some[..., :size], width, 0.0) for some in (triplets.U, triplets.S, triplets.V))
-    return Frame(U, S, V, triplets.counted.clamp(max=size), size)
+def _drawn(
+    samples: Sequence[int], width: int, k: int, draws: int, seed: int, like: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Random orthonormal vectors of the exit and the entry, (draws, B, d, K); those of a sample are its own."""
+    if not draws:
+        return None
+    sides = []
+    for side in ("exit", "entry"):
+        frames = [random_frames(draws, width, k, random_numbers("chance", seed, side, sample)) for sample in samples]
+        sides.append(torch.stack(frames, 1).to(like.device))
+    return sides[0], sides[1]
 
 
-def pairs(
-    J: Operator,
-    place: int,
-    members: Sequence[Member],
-    frames: Sequence[Frame],
-    samples: Sequence[int],
-    options: Options,
-) -> dict[str, Tensor]:
-    """Of one unit's Jacobian with the vectors of all units: (other, B, ...), NaN where shapes differ."""
-    own, member, count = frames[place], members[place], len(members)
-    usable = torch.minimum(own.counts[:, None], torch.stack([other.counts for other in frames], 1))  # B, other
-    fitting = {way: [j for j in range(count) if member.fits(members[j], way)] for way in WAYS}
-    left = [*(frames[j].U for j in fitting["ujv"]), *(frames[j].V for j in fitting["vju"])]
-    right = [*(frames[j].V for j in fitting["ujv"]), *(frames[j].U for j in fitting["vju"])]
-    for frames_of, side, size in ((left, "exit", J.shape[1]), (right, "entry", J.shape[2])):
-        frames_of += _random(side, member.unit.name, size, own, samples, options)
-    images = _images(J, torch.cat(right, 2)).unflatten(2, (len(right), -1)).transpose(1, 2)  # B, blocks, m, K
-    grids = torch.stack(left, 1).mT @ images  # B, blocks, K, K
-    found: dict[str, Tensor] = {}
-    start = 0
-    for way in WAYS:
-        stop = start + len(fitting[way])
-        grid, others = grids[:, start:stop], fitting[way]
-        for signed in (False, True):
-            value = coupling(grid, own.S[:, None], usable[:, others], signed=signed)
-            found[f"coupling_{way}{'_signed' if signed else ''}"] = _among(value, others, count)
-        if options.grids:
-            shown = grid.clone()
-            shown[..., own.size :, :] = shown[..., own.size :] = float("nan")
-            found[way] = _among(shown.float(), others, count)
-        start = stop
-    if options.chance:
-        either = sorted({*fitting["ujv"], *fitting["vju"]})
-        counts = usable[:, either]
-        for signed in (False, True):
-            tables = chance_table(grids[:, start:], own.S, signed=signed)  # B, K
-            for table, error in zip(tables, ("", "_error"), strict=True):
-                at = torch.where(counts > 0, table.gather(1, (counts - 1).clamp(min=0)), float("nan"))
-                found[f"chance{'_signed' if signed else ''}{error}"] = _among(at, either, count)
-    for name, side, end in (("left_cosine", "U", "exit"), ("right_cosine", "V", "entry")):
-        others = [j for j in range(count) if getattr(members[j], end) == getattr(member, end)]
-        theirs = torch.stack([getattr(frames[j], side) for j in others], 1)  # B, others, n, K
-        known = torch.stack([frames[j].counts for j in others], 1)
-        found[name] = _among(cosines(getattr(own, side)[:, None], theirs, own.counts[:, None], known), others, count)
-    return found
-
-
-def _images(J: Operator, vectors: Tensor) -> Tensor:
-    """J times (B, n, columns); where these are more than n, by the matrices, which take n products."""
-    return J.matmat(vectors) if vectors.shape[2] <= J.shape[2] else J.dense() @ vectors
-
-
-def _random(side: str, name: str, size: int, own: Frame, samples: Sequence[int], options: Options) -> list[Tensor]:
-    """Random orthonormal vectors, one frame (B, size, K) per draw; those of a sample do not depend on the others."""
-    drawn = []
-    for sample in samples if options.chance else []:
-        generator = random_numbers("chance", options.seed, name, side, sample)
-        drawn.append(random_frames(options.chance, size, own.size, generator))
-    if not drawn:
-        return []
-    return list(filled(torch.stack(drawn, 1), own.S.shape[1], 0.0).to(own.S.device))
-
-
-def _among(values: Tensor, places: Sequence[int], count: int) -> Tensor:
-    """(B, places, ...) -> (count, B, ...), NaN where nothing was computed."""
-    whole = values.new_full((count, values.shape[0], *values.shape[2:]), float("nan"))
-    whole[list(places)] = values.transpose(0, 1)
-    return whole
+def _joined(parts: Sequence[Tensor], name: str, dimensions: Sequence[str]) -> Any:
+    return torch.cat(list(parts), list(dimensions).index("sample")).cpu().numpy()

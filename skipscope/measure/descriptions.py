@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from skipscope.measure import token_descriptions as tokens
+
 if TYPE_CHECKING:
     import xarray
 
@@ -375,10 +377,18 @@ MEASURES: dict[str, Descriptions] = {
     "alignment_summary": _summary(),
     "collapse": _COLLAPSE,
     "conditioning": _conditioning(),
+    "coupling": {
+        **_numbers(**tokens.COUPLING),
+        **_counts(**tokens.COUPLING_COUNTS),
+        **_texts(**tokens.COUPLING_TEXTS),
+    },
     "curvature": _CURVATURE,
+    "depth_use": {**_numbers(**tokens.DEPTH_USE), **_texts(**tokens.DEPTH_USE_TEXTS)},
     "law": _LAW,
     "law_bounds": _LAW,
     "leading": _LEADING,
+    "lens": {**_numbers(**tokens.LENS), **_counts(**tokens.LENS_COUNTS)},
+    "normality": _numbers(**tokens.NORMALITY),
     "profile": _PROFILE,
     "spectra": _SPECTRA,
     "stability": _STABILITY,

@@ -1,7 +1,11 @@
-"""Hugging Face models, always offline: a saved directory, a repository in the local cache, or a model type.
+"""Hugging Face models, always offline: a saved directory, a repository in the local cache, a .gguf file, or a model
+type.
 
 A model type (`gpt2`, `llama`, ...) gives that type's default configuration with random weights; some defaults are
-huge, which is why a recipe has a skeleton.
+huge, which is why a recipe has a skeleton. Weights from a directory or a .gguf file bring their own configuration.
+
+Where a text is the input, a model that was saved as one that predicts tokens is loaded with its head: then losses and
+predictions can be measured. Otherwise it is loaded without, as transformers' `AutoModel` does.
 
 A directory may come with Python code of its own. It is run only where the user says so: transformers gets a yes or no
 everywhere, because it would ask at the terminal otherwise.
@@ -10,7 +14,7 @@ everywhere, because it would ask at the terminal otherwise.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +24,48 @@ from torch import Tensor, nn
 from skipscope.errors import InputError
 from skipscope.models.library_names import unknown_name
 from skipscope.models.memory import require_input_room
+from skipscope.models.origin import Origin
+from skipscope.models.pretrained import Pretrained, configuration_of, refuse_own_code, require_same_kind
+from skipscope.models.prompts import Prompts, one_text, several_prompts
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images
 from skipscope.models.request import there
 
 TOKENS = 16
 IMAGE_SIDE = 224  # for networks whose configuration leaves the image's size open
-WEIGHT_FILES = ("*.safetensors", "*.bin")
 
 
-def huggingface_recipe(name: str, trust_remote_code: bool = False) -> Recipe:
-    """trust_remote_code: run the Python code that a directory comes with, where it has some."""
+def huggingface_recipe(
+    name: str, trust_remote_code: bool = False, weights: Path | None = None, with_head: bool = False
+) -> Recipe:
+    """trust_remote_code: run the Python code that a directory comes with, where it has some. weights: a directory or a
+    .gguf file. with_head: with the layer that predicts tokens, where the model was saved as one that has it."""
     transformers = _transformers()
-    trusted = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-    directory = Path(name)
-    if there(directory.is_dir):
-        has_weights = any(any(directory.glob(pattern)) for pattern in WEIGHT_FILES)
-        return _saved(transformers, name, trusted, has_weights)
+    model = _named(transformers, name, trust_remote_code)
+    own = None if isinstance(model, Pretrained) else model  # a type's default configuration
+    if isinstance(model, Pretrained):
+        description, saved, places = f"Hugging Face {name}", model, [model]
+    else:
+        description, saved, places = f"Hugging Face {name} (default configuration)", None, []
+    if weights is not None:
+        given = Pretrained.at(str(weights), f"weights={weights}", trust_remote_code)
+        if not given.has_weights:
+            raise InputError(f"weights={weights}: the folder holds no weights (*.safetensors or *.bin)")
+        config = given.config(transformers)
+        ours = own if own is not None else model.config(transformers)
+        require_same_kind(ours, config, f"hf:{name}", str(weights), sizes=own is None)
+        description, saved, places = f"Hugging Face {name}", given, [*places, given]
+    else:
+        config = own if own is not None else model.config(transformers)
+    return _Made(transformers, name, config, trust_remote_code, saved, places, with_head).recipe(description)
+
+
+def _named(transformers: Any, name: str, trust_remote_code: bool) -> Any:
+    """What lies under a name, or a model type's default configuration."""
+    path = Path(name)
+    if there(path.is_dir) or there(path.is_file) or ("/" in name and not path.is_absolute()):
+        return Pretrained.at(name, f"hf:{name}", trust_remote_code)
     if name in transformers.CONFIG_MAPPING:
-        config = transformers.CONFIG_MAPPING[name]()
-        return _recipe(transformers, f"Hugging Face {name} (default configuration)", name, config, trusted)
-    if "/" in name and not directory.is_absolute():
-        return _saved(transformers, name, trusted, has_weights=True)
+        return transformers.CONFIG_MAPPING[name]()
     raise unknown_name("Hugging Face", name, transformers.CONFIG_MAPPING)
 
 
@@ -56,67 +81,98 @@ def _transformers() -> Any:
     return transformers
 
 
-def _saved(transformers: Any, name: str, trusted: dict[str, bool], has_weights: bool) -> Recipe:
-    """A directory, or a repository that the local cache holds."""
-    config = _offline(name, lambda: transformers.AutoConfig.from_pretrained(name, **trusted))
+class _Made:
+    """What a recipe needs, made when it is first asked for."""
 
-    def trained() -> nn.Module:
-        return _offline(name, lambda: transformers.AutoModel.from_pretrained(name, **trusted).eval())
+    def __init__(
+        self,
+        transformers: Any,
+        name: str,
+        config: Any,
+        trust_remote_code: bool,
+        saved: Pretrained | None,
+        tokenizers: list[Pretrained],
+        with_head: bool,
+    ) -> None:
+        """tokenizers: where one may be found, in this order."""
+        self.transformers, self.name, self.config, self.trusted = transformers, name, config, trust_remote_code
+        self.saved = saved if saved is not None and saved.has_weights else None
+        self.place, self.tokenizers = saved, tokenizers
+        from_file = saved is not None and saved.file is not None
+        self.has_head = with_head and self.saved is not None and _predicts_tokens(transformers, config, from_file)
+        self.auto = transformers.AutoModelForCausalLM if self.has_head else transformers.AutoModel
+        self.prompts = cache(self._prompts)  # asked for with and without values
 
-    return _recipe(transformers, f"Hugging Face {name}", name, config, trusted, trained if has_weights else None)
+    def recipe(self, description: str) -> Recipe:
+        words = f"{description} with its head" if self.has_head else description
+        common: dict[str, Any] = {"skeleton": self.untrained, "prompts": self.prompts, "origin": self.origin()}
+        if self.saved is None:
+            return Recipe(words, self.untrained, self.example, **common)
+        source = self.saved.file or self.saved.name
+        return Recipe(
+            words, self.trained, self.example, weights=f"weights from {source}", random_weights=False, **common
+        )
 
+    def trained(self) -> nn.Module:
+        assert self.saved is not None
+        return self.saved.model(self.auto, self.config)
 
-def _recipe(
-    transformers: Any,
-    description: str,
-    name: str,
-    config: Any,
-    trusted: dict[str, bool],
-    trained: Callable[[], nn.Module] | None = None,
-) -> Recipe:
-    def untrained() -> nn.Module:
+    def untrained(self) -> nn.Module:
         try:
-            own_code = trusted["trust_remote_code"]
-            return transformers.AutoModel.from_config(config, trust_remote_code=own_code).eval()
+            return self.auto.from_config(self.config, trust_remote_code=self.trusted).eval()
         except ValueError as error:
-            _refuse_own_code(name, error)
+            refuse_own_code(f"hf:{self.name}", error)
             raise InputError(
-                f"hf:{name} has no single model that can be built from its configuration: {error}"
+                f"hf:{self.name} has no single model that can be built from its configuration: {error}"
             ) from error
 
-    def example(model: nn.Module, wish: Wish) -> Batch:
-        if wish.text is not None:
-            ids = _tokens(transformers, name, config, trusted, wish.text)
-            return _language_inputs(config, ids)
-        return _example(model, config, wish, name)
+    def origin(self) -> Origin:
+        if self.place is None:
+            return Origin(configuration_of(self.config))
+        return self.place.origin(self.transformers, self.config)
 
-    if trained is None:
-        return Recipe(description, untrained, example, skeleton=untrained)
-    return Recipe(
-        description, trained, example, skeleton=untrained, weights=f"weights from {name}", random_weights=False
-    )
+    def example(self, model: nn.Module, wish: Wish) -> Batch:
+        if wish.text is None:
+            return _example(model, self.config, wish, self.name)
+        prompts = self.prompts(wish)
+        _check_length(self.config, len(prompts.ids[0]))
+        return _language_inputs(self.config, **prompts.inputs())
 
+    def _prompts(self, wish: Wish) -> Prompts:
+        assert wish.text is not None
+        tokenizer, first = self._tokenizer()
+        if isinstance(wish.text, str):
+            return one_text(tokenizer, wish.text, first, BATCH_SIZE)
+        if wish.shape is not None and len(wish.shape) != 1:
+            raise InputError(f"hf:{self.name} takes tokens: input_shape= is one number, their count, got {wish.shape}")
+        return several_prompts(tokenizer, wish.text, first, wish.shape[0] if wish.shape else None)
 
-def _refuse_own_code(name: str, error: Exception) -> None:
-    """Where transformers stopped because the directory's own code was not trusted."""
-    if "trust_remote_code" in str(error):
+    def _tokenizer(self) -> tuple[Any, tuple[int, ...]]:
+        problem, failed = f"hf:{self.name} has none here", None
+        for place in self.tokenizers:
+            if not place.may_have_tokenizer:
+                continue
+            try:
+                return place.tokenizer(self.transformers)
+            except Exception as error:  # readers raise many types on files that are not theirs, even Exception itself
+                refuse_own_code(place.shown, error)
+                failed = error
+                if place.folder is not None or place.file is not None:
+                    reason = (str(error).strip() or type(error).__name__).split("\n")[0]
+                    problem = f"that of {place.shown} cannot be read ({reason[:160]})"
         raise InputError(
-            f"hf:{name} needs the Python code that comes with it, which is not run unless you say so: read it, and "
-            "give trust_remote_code=True if you trust it"
-        ) from error
+            f"text= needs a tokenizer, and {problem}; give a directory that holds the model's tokenizer files, or the "
+            "number of tokens with input_shape=, for random ones"
+        ) from failed
 
 
-def _offline(name: str, load: Callable[[], Any]) -> Any:
-    try:
-        return load()
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        _refuse_own_code(name, error)
-        absent = isinstance(error, OSError) and not there(Path(name).is_dir)
-        reason = "no such directory, and not in the local cache" if absent else str(error).strip().split("\n")[0]
-        raise InputError(
-            f"hf:{name} cannot be loaded ({reason}); nothing is downloaded: give a directory made with save_pretrained "
-            "or a model type such as gpt2, bert, llama, t5, vit"
-        ) from error
+def _predicts_tokens(transformers: Any, config: Any, from_gguf: bool) -> bool:
+    """By the class that it was saved as; a .gguf file does not say it, and holds decoders."""
+    names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if getattr(config, "is_encoder_decoder", False):
+        return False
+    classes = config.architectures or ([names[config.model_type]] if from_gguf and config.model_type in names else [])
+    return any(one in names.values() for one in classes)
 
 
 def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:
@@ -149,22 +205,6 @@ def _random_tokens(config: Any, vocabulary: int, count: int, wish: Wish) -> Tens
     return ids.masked_fill(ids == padding, (padding + 1) % vocabulary)  # it embeds to zero, where norms are singular
 
 
-def _tokens(transformers: Any, name: str, config: Any, trusted: dict[str, bool], text: str) -> Tensor:
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **trusted)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        _refuse_own_code(name, error)
-        raise InputError(
-            f"text= needs a tokenizer, and hf:{name} has none here; give a directory that holds the model's tokenizer "
-            "files, or their number with input_shape=, for random tokens"
-        ) from error
-    ids = tokenizer(text, return_tensors="pt")["input_ids"]
-    if ids.numel() == 0:
-        raise InputError("text= gives no tokens; write at least one word")
-    _check_length(config, ids.shape[1])
-    return ids.expand(BATCH_SIZE, -1).contiguous()
-
-
 def _longest(config: Any) -> int | None:
     """How many positions the model has; None where it has no limit."""
     return getattr(config.get_text_config(), "max_position_embeddings", None)
@@ -176,8 +216,11 @@ def _check_length(config: Any, count: int) -> None:
         raise InputError(f"{count} tokens are more than the model's {longest} positions; give a shorter input")
 
 
-def _language_inputs(config: Any, ids: Tensor) -> dict[str, Any]:
-    """Without a mask: no position is padding, and a mask of ones computes the same in a larger graph."""
+def _language_inputs(config: Any, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Any]:
+    """Without a mask where no position is padding: a mask of ones computes the same in a larger graph."""
+    inputs = {"input_ids": input_ids}
+    if attention_mask is not None:
+        inputs["attention_mask"] = attention_mask
     if config.is_encoder_decoder:
-        return {"input_ids": ids, "decoder_input_ids": ids.clone()}
-    return {"input_ids": ids}
+        inputs |= {f"decoder_{key}": value.clone() for key, value in inputs.items()}
+    return inputs

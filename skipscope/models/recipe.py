@@ -17,6 +17,8 @@ from skipscope.errors import InputError
 from skipscope.models.library_names import unknown_name
 from skipscope.models.memory import require_input_room
 from skipscope.models.names import build, parse
+from skipscope.models.origin import Origin
+from skipscope.models.prompts import Prompts
 from skipscope.models.request import no_text
 
 BATCH_SIZE = 2  # a batch of one would specialise an exported graph
@@ -31,7 +33,7 @@ class Wish:
     """The inputs that the user asked for; with neither, the model's own default is used."""
 
     shape: tuple[int, ...] | None = None
-    text: str | None = None
+    text: str | tuple[str, ...] | None = None  # one text, or several prompts that become samples of one length
     samples: int = BATCH_SIZE
     values: bool = True  # False where the structure is all that is wanted: the batch will stay on the meta device
 
@@ -42,7 +44,7 @@ class Recipe:
 
     `build` is the only costly step, so that a model's size can be checked first, on `skeleton`: the same model
     made on the meta device, which allocates nothing. Where `example` gives a batch of the user's own, of whatever size,
-    `another_example` gives another one.
+    `another_example` gives another one. `origin` says where a saved model comes from.
     """
 
     description: str
@@ -52,6 +54,8 @@ class Recipe:
     another_example: Callable[[], Batch | None] | None = None
     weights: str = "random weights"
     random_weights: bool = True
+    prompts: Callable[[Wish], Prompts] | None = None  # the tokens of the wish's text, with their own text
+    origin: Origin | None = None
 
 
 def random_images(shape: Sequence[int], wish: Wish) -> Tensor:

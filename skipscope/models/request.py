@@ -38,6 +38,9 @@ def require_model(spec: str) -> None:
     if source == "skipscope":
         parse(name)
     elif source == "hf":
+        if name.endswith(".gguf"):
+            require_gguf(Path(name))
+            return
         if name.startswith(("./", "../", "/", "~")) and not there(Path(name).is_dir):
             raise InputError(f"hf:{name}: no such directory; give one made with save_pretrained, or a model type")
         if "/" not in name and not there(Path(name).is_dir):
@@ -50,9 +53,58 @@ def require_model(spec: str) -> None:
         require_in_file(Path(source), name)
 
 
-def require_weights(path: Path) -> None:
-    if not there(path.is_file):
+def require_weights(path: Path, spec: str = "") -> None:
+    """spec: the MODEL, where it is known; those of Hugging Face may also come from a folder or a .gguf file."""
+    folder = there(path.is_dir)
+    if is_pretrained(path):
+        what = "a folder" if folder else "a .gguf file"
+        if not spec or read_model(spec)[0] != "hf":
+            raise InputError(
+                f"no weights file: {path} is {what}, which hf: models alone are loaded from; give a "
+                ".safetensors file or a torch.save of model.state_dict()"
+            )
+        if not folder:
+            require_gguf(path)
+        elif not there((path / "config.json").is_file):
+            raise InputError(f"no weights in {path}: it has no config.json; give a folder made with save_pretrained")
+    elif not there(path.is_file):
         raise InputError(f"no weights file {path}; give a .safetensors file or a torch.save of model.state_dict()")
+
+
+def is_pretrained(path: Path) -> bool:
+    """What transformers reads with its configuration: a folder, or a file in the form GGUF."""
+    return there(path.is_dir) or path.suffix == ".gguf" or _starts_as_gguf(path)
+
+
+def require_gguf(path: Path) -> None:
+    if not there(path.is_file):
+        raise InputError(f"no file {path}; give a .gguf file, or a folder made with save_pretrained")
+    if not _starts_as_gguf(path):
+        raise InputError(f"{path} is no GGUF file: it does not begin with the letters GGUF; is the download complete?")
+
+
+def _starts_as_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError):
+        return False
+
+
+def read_prompts(path: Path) -> tuple[str, ...]:
+    """The lines of a text file, without those that are empty."""
+    if not there(path.is_file):
+        raise InputError(f"no text file {path}; give one with a prompt on each line")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    prompts = tuple(line for line in lines if line.strip())
+    if not prompts:
+        raise InputError(f"{path} has no prompts; write one on each line")
+    return prompts
 
 
 def require_dtype(name: str) -> None:

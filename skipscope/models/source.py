@@ -1,7 +1,7 @@
 """MODEL, as a user writes it, to a module and a batch that it accepts.
 
     skipscope:resnet56-cifar    torchvision:resnet18    timm:vit_tiny_patch16_224
-    hf:gpt2    hf:./my-model    file.py:factory
+    hf:gpt2    hf:./my-model    hf:model.gguf    file.py:factory
 
 Each prefix has one function from a name to a `Recipe`; everything that is the same for all of them (the seed, the
 memory check, weights from a file, device and dtype) happens here once.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,10 @@ from skipscope.models.memory import (
     size_of,
     without_values,
 )
+from skipscope.models.origin import Origin
+from skipscope.models.prompts import Prompts
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, skipscope_recipe, timm_recipe, torchvision_recipe
-from skipscope.models.request import read_model, require_dtype, require_trust, require_weights
+from skipscope.models.request import is_pretrained, read_model, require_dtype, require_trust, require_weights
 from skipscope.models.weights import load_weights
 from skipscope.numerics import seed_of, usable_device
 
@@ -58,6 +60,8 @@ class Source:
     random_weights: bool  # true where they are known to be random
     inputs: str = ""  # what the samples of a user's own example are, in words
     lacking: str = ""  # why there are fewer of them than were asked for
+    prompts: Prompts | None = None  # the text of every token, where the input is text
+    origin: Origin | None = None  # of a saved model: configuration, revision, files
 
     def __str__(self) -> str:
         return f"{self.description}, {self.weights}"
@@ -80,7 +84,7 @@ def resolve(
     *,
     weights: Path | None = None,
     input_shape: tuple[int, ...] | None = None,
-    text: str | None = None,
+    text: str | Sequence[str] | None = None,
     device: str = "cpu",
     dtype: str | None = None,
     seed: int = 0,
@@ -91,8 +95,9 @@ def resolve(
 ) -> Source:
     """Build the model that `spec` names, with an example batch.
 
-    samples: of the batch; None for the user's own example as it is, or as many as an export needs. trust_remote_code:
-    run the Python code that an hf: directory comes with.
+    weights: a file, or for hf: models also a directory or a .gguf file. text: one text, or prompts that become samples
+    of one length: that of the shortest, or `input_shape`. samples: of the batch; None for the user's own example as it
+    is, or as many as an export needs. trust_remote_code: run the Python code that an hf: directory comes with.
 
     Where only the structure is wanted (`weights_needed=False`), a large model stays on the meta device and its
     batch with it: nothing is allocated. With `values=False` so does every model, and the batch has no values whatever
@@ -101,13 +106,14 @@ def resolve(
     home, kind = usable_device(device), _dtype(dtype)
     require_trust(spec, trust_remote_code)
     if weights is not None:
-        require_weights(weights)
+        require_weights(weights, spec)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # Libraries warn about their own defaults here; the user chose none of them.
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        recipe = _recipe(spec, trust_remote_code)
-        wish = Wish(input_shape, text, BATCH_SIZE if samples is None else samples, values)
+        recipe, weights = _recipe(spec, trust_remote_code, weights, with_head=text is not None)
+        asked = tuple(text) if isinstance(text, Sequence) and not isinstance(text, str) else text
+        wish = Wish(input_shape, asked, BATCH_SIZE if samples is None else samples, values)
         if not values:
             return _structure(recipe, weights, home, kind, wish)
         source = _built(recipe, weights, home, kind, weights_needed)
@@ -119,7 +125,8 @@ def resolve(
         if batch is None:
             return source
         if recipe.another_example is None or input_shape is not None:
-            return source._holding(batch)
+            prompts = recipe.prompts(wish) if recipe.prompts is not None and text is not None else None
+            return dataclasses.replace(source._holding(batch), prompts=prompts, origin=recipe.origin)
         _require_values(batch, source)
         if kind is None:
             _require_precision(batch, source)
@@ -127,11 +134,14 @@ def resolve(
     return dataclasses.replace(source.with_batch(own.batch), inputs=own.words, lacking=own.lacking)
 
 
-def _recipe(spec: str, trust_remote_code: bool) -> Recipe:
+def _recipe(spec: str, trust_remote_code: bool, weights: Path | None, with_head: bool) -> tuple[Recipe, Path | None]:
+    """And the weights that are still to be loaded into the model."""
     source, name = read_model(spec)
     if source == "hf":
-        return huggingface_recipe(name, trust_remote_code)
-    return RECIPES[source](name) if source in RECIPES else factory_recipe(source, name)
+        whole = weights if weights is not None and is_pretrained(weights) else None
+        left = None if whole is not None else weights
+        return huggingface_recipe(name, trust_remote_code, whole, with_head and left is None), left
+    return RECIPES[source](name) if source in RECIPES else factory_recipe(source, name), weights
 
 
 def _built(

@@ -34,6 +34,12 @@ WRONG: dict[str, str] = {
     "units hf:./nowhere": "no such directory",
     f"units {OURS} --weights nowhere.pt": "no weights file",
     f"units {OURS} --weights folder": "no weights file",
+    f"units {OURS} --weights nowhere.gguf": "hf: models alone",
+    "units hf:llama --weights nowhere.gguf": "no file nowhere.gguf",
+    "units hf:llama --weights folder": "has no config.json",
+    "units hf:./nowhere.gguf": "no file nowhere.gguf",
+    f"inspect {OURS} --text-file file": "language model",
+    "inspect hf:llama --text-file nowhere.txt": "no text file nowhere.txt",
     f"units {OURS} --input-shape 3,x": "such as 3,224,224",
     f"units {OURS} --text hello": "language model",
     f"units {OURS} --trust-remote-code": "for an hf: model",
@@ -89,6 +95,7 @@ WRONG: dict[str, str] = {
     "study list nowhere": "is no run folder",
     "report nowhere": "is no run folder",
     "report folder": "it has no run.json",
+    "report checked": "checked holds check.json, which `skipscope check` wrote, without a report",
     "report run --out folder": "name a file in it",
     "demo --out full": "not empty",
     f"inspect {OURS} --out run": "with status 'finished' (--resume goes on with it, --force replaces it); choose",
@@ -120,9 +127,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     """Of all commands in one new interpreter, in a folder of its own."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "file.py").write_text("class Block: ...\ndef network(): ...\n")
-    for name in ("folder", "full", "run", "trained", "later"):
+    for name in ("folder", "full", "run", "trained", "later", "checked"):
         (folder / name).mkdir()
-    for name in ("file", "full/mine.txt"):
+    for name in ("file", "full/mine.txt", "checked/check.json"):
         (folder / name).write_text("mine")
     for name, what in (("run", "inspect"), ("trained", "train")):
         record = {"what": what, "status": "finished", "parameters": {}, "hashes": {}}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.measure.alignment_summary import alignment_summary
-from skipscope.measure.coupling import coupling, random_frames
+from skipscope.measure.jacobian_pairs import coupling, random_frames
 from tests.measure.nets import dense
 
 WIDTH, K = 64, 10

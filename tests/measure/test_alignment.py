@@ -16,7 +16,7 @@ import skipscope as ss
 from skipscope.data import digits
 from skipscope.measure import alignment as measured
 from skipscope.measure.alignment_summary import alignment_summary, depth_fit
-from skipscope.measure.coupling import cosines, coupling, random_frames, repeated
+from skipscope.measure.jacobian_pairs import cosines, coupling, random_frames, repeated
 from skipscope.models import build
 from skipscope.spectrum.orthonormal import fixed_signs
 from tests.measure.nets import Net, dense

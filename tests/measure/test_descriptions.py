@@ -18,6 +18,7 @@ from skipscope.measure.descriptions import COMMON, COUNT, MEASURES, NUMBER, TEXT
 from skipscope.measure.profile import chain_profile
 from skipscope.measure.spectra import joined, spectra_of
 from skipscope.measure.verification import verification_of
+from tests.measure.language import traced
 from tests.measure.nets import Net
 from tests.measure.test_streams import of_matrices
 
@@ -32,13 +33,17 @@ MADE: dict[str, Callable[[nn.Module, ss.Trunk, torch.Tensor], xarray.Dataset]] =
     "alignment_summary": lambda model, trunk, x: ss.alignment_summary(ss.alignment(trunk, x, k=2, samples=2)),
     "collapse": lambda model, trunk, x: ss.collapse(model, (x, LABELS)),
     "conditioning": lambda model, trunk, x: ss.conditioning(model, x, targets=LABELS),
+    "coupling": lambda model, trunk, x: ss.coupling(*traced("written")[1:], k=2, of="unit"),
     "curvature": lambda model, trunk, x: ss.curvature(model, cross_entropy, (x, LABELS), params=["head"]),
     "curvature, both ends": lambda model, trunk, x: ss.curvature(
         model, cross_entropy, (x, LABELS), params=["head"], route="lanczos", k=2, probes=2, steps=4
     ),
+    "depth_use": lambda model, trunk, x: ss.depth_use(*traced("written")[1:]),
     "law": lambda model, trunk, x: ss.law(trunk, x[:2]),
     "law, counts": lambda model, trunk, x: ss.law(trunk, x, count_only=True),
     "leading": lambda model, trunk, x: ss.leading(trunk, x[:2], k=2, probes=2, steps=4),
+    "lens": lambda model, trunk, x: ss.lens(*traced("written")[1:], tol=0.5),
+    "normality": lambda model, trunk, x: ss.normality(trunk, x[:2], units=[0, 2]),
     "profile": lambda model, trunk, x: ss.profile(trunk, x),
     "profile of a chain": lambda model, trunk, x: chain_profile(
         {"a": trunk[0]}, torch.sin, trunk.at(x).entry(trunk[0])

@@ -20,7 +20,11 @@ from skipscope.report.table import Table, number
 from skipscope.report.views.alignment import alignment_view
 from skipscope.report.views.collapse import collapse_view
 from skipscope.report.views.conditioning import conditioning_view, curvature_view
+from skipscope.report.views.coupling import coupling_view
+from skipscope.report.views.depth_use import depth_use_view
 from skipscope.report.views.law import law_view, verification_view
+from skipscope.report.views.lens import lens_view
+from skipscope.report.views.normality import normality_view
 from skipscope.report.views.profile import profile_view
 from skipscope.report.views.spectra import leading_view, spectra_view
 from skipscope.report.views.stability import stability_view
@@ -56,10 +60,14 @@ VIEWS = {  # by measure, in the order in which a report shows them
     "profile": ViewOfMeasure("Profile", profile_view),
     "spectra": ViewOfMeasure("Singular values", spectra_view),
     "leading": ViewOfMeasure("Leading singular values", leading_view),
+    "normality": ViewOfMeasure("Eigenvalues", normality_view),
     "law": ViewOfMeasure("The exact law", law_view),
     "stability": ViewOfMeasure("Perturbations", stability_view),
+    "depth_use": ViewOfMeasure("Use of depth", depth_use_view),
     "streams": ViewOfMeasure("Residual streams", streams_view),
     "alignment": ViewOfMeasure("Residual alignment", alignment_view),
+    "coupling": ViewOfMeasure("Block coupling", coupling_view),
+    "lens": ViewOfMeasure("Jacobian lens", lens_view),
     "trajectories": ViewOfMeasure("Trajectories", trajectories_view),
     "collapse": ViewOfMeasure("Neural collapse", collapse_view),
     "verification": ViewOfMeasure("Tests of the linearisation", verification_view),
