@@ -117,6 +117,7 @@ def net():
 """
 
 
+@pytest.mark.slow
 def test_inspect_says_in_its_first_line_that_batch_norms_have_never_seen_data(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SMOKE = Size("smoke", rounds=2)
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among all that tests have imported, looking for garbage takes longer than what is measured here."""
+    monkeypatch.setattr("benchmarks.kit.gc.collect", lambda: 0)
+
+
 def work(difference: float = 0.0, part: float = 1.0) -> tuple[Work, list[str]]:
     calls: list[str] = []
 

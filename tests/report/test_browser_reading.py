@@ -23,6 +23,7 @@ from skipscope.runs import RunFolder, load_run
 from tests.report.synthetic import spectra_data
 from tests.report.test_browser import CHROMIUM, Opened, _browser, drawn  # noqa: F401 - a fixture
 from tests.report.test_page import saved
+from tests.slow import thinned
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 SKIPS = ["projection", "identity", "gated", "pad", "none", "identity", ""]
@@ -125,7 +126,7 @@ def test_the_map_of_one_network_names_it(browser: Any, tmp_path: Path) -> None:
     opened.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", thinned(["light", "dark"], ["light"]))
 def test_a_phone_shows_the_headline_and_the_tiles(theme: str, browser: Any, file: Path) -> None:
     opened = Opened(browser, file)
     page = opened.page

@@ -17,7 +17,6 @@ from skipscope.papers.kit import Study
 from skipscope.papers.kit.estimates import student
 from tests.papers.a.known import MNIST, decided, fake
 from tests.papers.conftest import SmokeRun
-from tests.slow import thinned
 
 
 def test_intervals_are_those_by_which_claims_are_judged() -> None:
@@ -69,10 +68,9 @@ def test_every_quantity_has_a_small_picture() -> None:
     assert sum(bool(trace.showlegend) for trace in figure.data) == 3  # two series, and one network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "study",
-    thinned([skips.STUDY, labels.STUDY, classes.STUDY, sizes.STUDY, decay.STUDY], [decay.STUDY]),
-    ids=lambda study: study.id,
+    "study", [skips.STUDY, labels.STUDY, classes.STUDY, sizes.STUDY, decay.STUDY], ids=lambda study: study.id
 )
 def test_runs_have_the_small_pictures(study: Study, smoke_run: Callable[..., SmokeRun]) -> None:
     datasets = smoke_run(study).datasets()

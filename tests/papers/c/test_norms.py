@@ -78,6 +78,7 @@ def test_the_report_says_in_which_form_they_hold() -> None:
     assert "C3 hold with norms alone" in view.sentences[0]
 
 
+@pytest.mark.slow
 def test_a_run_measures_both_forms_alike(smoke_run: Callable[..., SmokeRun]) -> None:
     run = smoke_run(NORMS)
     assert set(run.found) == set(CLAIMS)
