@@ -16,8 +16,9 @@ leave out (a `detach` in the model) stays unseen here; the Jacobian test of `ver
 Forward mode evaluates the function anew for every block, through many small calls. A solver that pushes a few tangents
 again and again pays for that. A pull u -> J^T u is linear in u, so its own reverse mode is v -> J v: from the second
 push of few tangents on it is recorded once, compared with forward mode, and used where both give the same to rounding.
-Measured on one core of a CPU at units of a ResNet-20 and of a GPT-2, recording costs as much as one push, and a push of
-one to four tangents then takes a half to an eighth of the time.
+Measured on one core of a CPU at units of a ResNet-20 and of a small GPT-2, recording costs as much as one push, and a
+push of one to four tangents then takes a half to an eighth of the time. Functions with many weights stay with forward
+mode.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ from skipscope.cores import threads_for
 from skipscope.errors import SkipscopeError, first_line
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring, normal, random_numbers
+from skipscope.trace.freshness import WhileFresh
 
 Function = Callable[[Tensor], Tensor]
 Result = TypeVar("Result")
 MOST_KEPT_ROWS = 4096
 FEW_TANGENTS = 8  # in a block up to which the function's own evaluation, and the calls, are a large part of a push
+FEW_WEIGHTS = 200_000  # of a function whose push is recorded; units of ResNets for small images have up to 74,000
 RECORD_AT = 2  # the number of the push of few tangents at which it is worth recording: there will be more
 SAME_PRODUCT = 64.0  # times eps: by so much the same product may differ when it is added up in another order
 
@@ -78,12 +81,19 @@ class Derivative:
     def _push_block(self, tangents: Tensor) -> Tensor:
         load_forward_mode()
         with torch.no_grad():
-            if len(tangents) > FEW_TANGENTS:
+            if len(tangents) > FEW_TANGENTS or not self._is_light:
                 return torch.func.vmap(self._jvp)(tangents)
             self._pushes += 1
             if self._pushes == RECORD_AT:
                 self._record_pushforward()
             return torch.func.vmap(self._jvp if self._pushforward is None else self._few)(tangents)
+
+    @property
+    def _is_light(self) -> bool:
+        """Whether the calls cost more than the arithmetic. With many weights each tangent of a block takes as long as
+        forward mode takes for all: a convolution's second derivative reads its weights anew for each."""
+        weights = self.function.weights if isinstance(self.function, WhileFresh) else None
+        return weights is not None and weights <= FEW_WEIGHTS
 
     def _few(self, tangent: Tensor) -> Tensor:
         assert self._pushforward is not None, "it is recorded before it is used"

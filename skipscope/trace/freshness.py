@@ -147,8 +147,9 @@ def _read(entries: Sequence[Tensor]) -> list[bytes]:
 class WhileFresh:
     """A function of a state, refused once the weights have changed, also in a derivative that was recorded before."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], seen: WeightsSeen) -> None:
-        self.function, self.check = function, seen.check
+    def __init__(self, function: Callable[[Tensor], Tensor], seen: WeightsSeen, weights: int | None = None) -> None:
+        """weights: how many numbers the function multiplies by, where that is known."""
+        self.function, self.check, self.weights = function, seen.check, weights
         self.check()
 
     def __call__(self, state: Tensor) -> Tensor:

@@ -85,7 +85,9 @@ class Piece:
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
-        return WhileFresh(lambda state: self(state, point), point.seen)
+        used = {node for own in self.nodes for node in own.all_input_nodes}
+        weights = sum(weight.numel() for node in used if (weight := self.program.parameter(node)) is not None)
+        return WhileFresh(lambda state: self(state, point), point.seen, weights)
 
     def argument(self, point: Point) -> Tensor:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
