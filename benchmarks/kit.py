@@ -65,10 +65,10 @@ def measured(work: Work, size: Size, peaks: Mapping[str, int] | None = None) -> 
     clock = "processor" if size.name == "smoke" else work.clock
     for number in range(size.rounds + 1):  # the first round loads and compiles, and is not counted
         for name, way in work.ways.items():
-            if number and way.part < 1 and seconds[name]:
+            if way.part < 1 and seconds[name]:
                 continue  # what is too long for the whole is too long for several rounds
             spent, answers[name], peak = _timed(way, size.device, clock)
-            if number or way.part < 1:
+            if number:
                 seconds[name].append(spent / way.part)
             if peak is not None:
                 found_peaks[name] = peak
