@@ -4,7 +4,7 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)
 
-.PHONY: setup browser demo test test-slow test-oldest coverage lint format docs tutorials gallery wheel requirements \
+.PHONY: setup browser demo test test-slow test-oldest test-integrations coverage lint format docs tutorials gallery wheel requirements \
 	architectures bench bench-gpu bench-smoke clean
 
 setup:
@@ -32,6 +32,16 @@ test-oldest: .venv-oldest/.stamp browser
 .venv-oldest/.stamp: pyproject.toml | setup
 	$(BIN)/uv venv --quiet --clear --python $(OLDEST_PYTHON) .venv-oldest
 	$(BIN)/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct --editable ".[dev]"
+	touch $@
+
+# With the tools that skipscope works inside of (Lightning, Weights & Biases, Ray, ...), in an environment of their own.
+test-integrations: .venv-integrations/.stamp
+	.venv-integrations/bin/pytest -n 2 -m integration
+
+.venv-integrations/.stamp: pyproject.toml requirements/dev.txt requirements/integrations.txt | setup
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-integrations
+	$(BIN)/uv pip install --quiet --python .venv-integrations/bin/python --require-hashes -r requirements/integrations.txt
+	$(BIN)/uv pip install --quiet --python .venv-integrations/bin/python --no-build-isolation --no-deps --editable .
 	touch $@
 
 # The lines and branches that the fast tests run; those that they do not are marked in build/coverage/index.html.
@@ -64,6 +74,7 @@ wheel: setup
 # `make requirements UPGRADE=--upgrade` moves every pin to the newest version.
 requirements: setup
 	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra dev --extra integrations -c requirements/dev.txt -o requirements/integrations.txt
 	echo uv | $(COMPILE) - -o requirements/uv.txt
 
 architectures: setup

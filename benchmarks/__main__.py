@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -56,23 +57,24 @@ def main() -> None:
     size = Size(name, "cuda" if name == "gpu" else "cpu", options.rounds, options.weights, options.images)
     if name == "smoke":
         torch.set_num_threads(1)  # times of the processor, which then depend little on what else the machine does
-    rows = run(size, options.only or list(ROWS))
+    chosen = options.only or list(ROWS)
     if options.command == "guard":
-        sys.exit(guard.verdict(rows, RESULTS / "smoke.json"))
-    _save({"machine": described(size.device), "set": name, "rows": rows}, options.out or RESULTS / f"{name}.json")
+        sys.exit(guard.verdict(list(run(size, chosen)), RESULTS / "smoke.json"))
+    rows: list[dict[str, object]] = []
+    for row in run(size, chosen):
+        rows.append(row)  # written one by one: a machine that is lent may be taken back
+        _save({"machine": described(size.device), "set": name, "rows": rows}, options.out or RESULTS / f"{name}.json")
     wrong = [row["work"] for row in rows if not agrees(row)]
     if wrong:
         raise SystemExit(f"the answers differ: {'; '.join(wrong)}")
 
 
-def run(size: Size, names: list[str]) -> list[dict[str, object]]:
-    found = []
+def run(size: Size, names: list[str]) -> Iterator[dict[str, object]]:
     for name in names:
         for number, work in enumerate(works(name, size)):
             apart = work.memory and size.name == "cpu" and sys.platform == "linux"
             peaks = peaks_in_processes(name, number, list(work.ways), size) if apart else None
-            found.append({"row": name, **measured(work, size, peaks)})
-    return found
+            yield {"row": name, **measured(work, size, peaks)}
 
 
 def _save(results: dict[str, object], path: Path) -> None:

@@ -146,13 +146,13 @@ def outcome(name: str) -> dict[str, Any]:
     }
 
 
-def best_epoch(model: nn.Module, rate: float) -> float:
+def best_epoch(model: nn.Module, rate: float, epochs: int = EPOCHS) -> float:
     split = digits().train
     images, labels = split.images(), split.labels
     optimiser = torch.optim.SGD(model.train().parameters(), lr=rate, momentum=MOMENTUM)
     order = torch.Generator().manual_seed(0)
     best = 0.0
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         right = seen = 0
         for chosen in torch.randperm(len(split), generator=order).split(BATCH):
             if len(chosen) < BATCH:
@@ -258,7 +258,7 @@ def report() -> None:
         ]
     )
     page = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    write_whole(PAGE, lambda path: path.write_text(f"{page}{MARK}\n\n{text}\n", encoding="utf-8"))
+    write_whole(PAGE, f"{page}{MARK}\n\n{text}\n".encode())
     print(text)
 
 
@@ -332,7 +332,7 @@ def read() -> dict[str, Any]:
 def write(found: dict[str, Any]) -> None:
     versions = {"skipscope": __version__, "torch": torch.__version__, "python": platform.python_version()}
     text = json.dumps({"about": versions, **found}, indent=1)
-    write_whole(RESULTS / "check.json", lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+    write_whole(RESULTS / "check.json", f"{text}\n".encode())
 
 
 def train() -> None:

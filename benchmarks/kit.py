@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 OURS = "skipscope"
+LONG = 20.0  # seconds of a part of a work, beside which what the first round loads and compiles is nothing
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Work:
     ways: Mapping[str, Way]  # ours among them, under OURS
     difference: Callable[[Mapping[str, Any]], float]  # between the answers, relative
     allowed: float  # a larger difference is a failure
+    # Of ways that are coarse by nature, how far they are off: no failure of ours, and shown beside their times.
+    errors: Callable[[Mapping[str, Any]], Mapping[str, float]] = lambda answers: {}
     goals: Mapping[str, float] = field(default_factory=dict)  # times as fast as that way, on the machine of the goal
     memory: bool = False  # measure the peak of each way, in a process of its own on a CPU
     clock: str = "wall"  # or "processor", which a busy machine changes less; the guard's in every row
@@ -68,7 +71,8 @@ def measured(work: Work, size: Size, peaks: Mapping[str, int] | None = None) -> 
             if way.part < 1 and seconds[name]:
                 continue  # what is too long for the whole is too long for several rounds
             spent, answers[name], peak = _timed(way, size.device, clock)
-            if number:
+            print(f"  {name}: {spent:.3g} s", file=sys.stderr, flush=True)
+            if number or (way.part < 1 and spent > LONG):
                 seconds[name].append(spent / way.part)
             if peak is not None:
                 found_peaks[name] = peak
@@ -82,6 +86,7 @@ def measured(work: Work, size: Size, peaks: Mapping[str, int] | None = None) -> 
         "multiplied": [name for name, way in work.ways.items() if way.part < 1],
         "difference": float(f"{work.difference(answers):.2g}"),
         "allowed": work.allowed,
+        "errors": {name: float(f"{error:.2g}") for name, error in work.errors(answers).items()},
         "products": {name: way.products(answers[name]) for name, way in work.ways.items() if way.products},
         "peak_megabytes": {name: round(peak / 1e6) for name, peak in found_peaks.items()},
         "goals": dict(work.goals) if size.name == "gpu" or size.device == "cpu" else {},

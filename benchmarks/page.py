@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kit import OURS
+from skipscope.runs import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "pictures" / "benchmarks-growth.png"
+LARGEST = 9  # units whose sizes are shown
 SETS = {"gpu": "On one GPU", "cpu": "On a CPU"}
 
 INTRODUCTION = """# Benchmarks
@@ -29,10 +31,13 @@ is that of the whole at the same rate. Memory is the peak beyond what was there 
 |---|---|
 | jacrev and svdvals | every row of the Jacobian by `torch.func.jacrev`, and `torch.linalg.svdvals`, in float32 |
 | Gram matrix | the rows that are not zero, in float64, `eigvalsh` of A A^T and square roots |
-| ARPACK | `scipy.sparse.linalg.svds` on skipscope's products, one image after another |
-| Golub-Kahan | a single-vector recurrence for all images at once, in full orthogonality and without restarts |
+| ARPACK | `scipy.sparse.linalg.svds` on products by `torch.func.jvp` and `vjp`, one image after another |
+| Golub-Kahan | on skipscope's products, a single-vector recurrence for all images at once, without restarts |
 | curvlinops | its `HessianLinearOperator`: as many products for a density, under SciPy's `eigsh` for eigenvalues |
 | PyHessian | its own density and power iteration |
+
+All ways compute without TF32, as skipscope does everywhere. With it, the default for convolutions on a GPU, products
+are off by a thousandth: curvlinops is shown so as well, marked.
 """
 
 GROWTH = """## Growth
@@ -43,6 +48,23 @@ costs make an exponent smaller, and more iterations make it larger.
 """
 
 
+LIMITS = """## What limits full spectra on a GPU
+
+Eigenvalues of a symmetric matrix begin with its reduction to a tridiagonal one. cuSOLVER does it in one stage, column
+by column, and reads what is left of the matrix each time: p^3 / 3 numbers of 8 bytes, or half of them where only one
+triangle is read. At the memory's bandwidth ({bandwidth:.2g} TB/s) whole matrices take {seconds:.3g} s for the {count}
+units of the ResNet-56 above at one image (sizes in `benchmarks/results/limits.json`), triangles {half:.3g} s; skipscope
+needs {ours:.3g} s and the Gram matrix {theirs:.3g} s, assembly included. The goals of 60 and 2.5 times need
+{goal:.2g} s and less, below the time of whole matrices: that does not prove them out of reach, but leaves little for
+everything else. A reduction in two stages, to a band and then to a tridiagonal matrix, is matrix products and could go
+below; PyTorch has none.
+
+| unit | route | size p of the eigenproblem | whole matrices, s |
+|---|---|---|---|
+{rows}
+"""
+
+
 BUSY = """## On a busy machine
 
 Training steps of a batch of 128 beside processes that compute without a pause, in times of those with one thread.
@@ -50,6 +72,21 @@ Threads that spin while they wait are what torch has by default; skipscope lets 
 is set), and gives small work one thread.
 
 """
+
+
+LANGUAGE = """## Language models
+
+Llama shapes with random weights in bfloat16, Jacobians of the last token, `python -m benchmarks.language SHAPE`.
+*dense* is `torch.func.jacrev` and `torch.linalg.svd` of every block, in float32; a row of the *lens* is compared with
+2 P T operations at 40 % of the bfloat16 rate of an H200.
+
+"""
+
+
+def put_between(page: Path, begin: str, end: str, text: str) -> None:
+    """What a script writes into a page that is otherwise written by hand."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    write_whole(page, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}".encode())
 
 
 def write() -> None:
@@ -65,12 +102,18 @@ def text() -> str:
         path = RESULTS / f"{name}.json"
         if path.exists():
             parts.append("\n".join(_section(title, json.loads(path.read_text(encoding="utf-8")))))
+    limits = RESULTS / "limits.json"
+    if limits.exists():
+        parts.append(_limits(json.loads(limits.read_text(encoding="utf-8"))))
     growth = RESULTS / "growth-cpu.json"
     if growth.exists():
         parts.append(GROWTH + "\n".join(_growth(json.loads(growth.read_text(encoding="utf-8")))))
     busy = RESULTS / "busy-machine.json"
     if busy.exists():
         parts.append(BUSY + "\n".join(_busy(json.loads(busy.read_text(encoding="utf-8")))))
+    shapes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("language-*.json"))]
+    if shapes:
+        parts.append(LANGUAGE + "\n".join(line for found in shapes for line in _language(found)))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -93,11 +136,62 @@ def _section(title: str, results: Mapping[str, Any]) -> Iterator[str]:
                 f"{marked}, {row['seconds'][name]:.3g} s",
                 f"**{ratio:.3g}**",
                 f"{row['goals'][name]:.2g}" if name in row["goals"] else "",
-                f"{row['difference']:.0e}" if not place else "",
+                _difference(row, name, place),
                 _pair(row["products"], name),
                 _pair(row["peak_megabytes"], name, " MB"),
             ]
             yield f"| {' | '.join(cells)} |"
+
+
+def _difference(row: Mapping[str, Any], name: str, place: int) -> str:
+    if name in row.get("errors", {}):
+        return f"off by {row['errors'][name]:.0e}"
+    return f"{row['difference']:.0e}" if not place or (place == 1 and row.get("errors")) else ""
+
+
+def _limits(found: Mapping[str, Any]) -> str:
+    results = json.loads((RESULTS / "gpu.json").read_text(encoding="utf-8"))
+    row = next(row for row in results["rows"] if row["row"] == "full-spectra")
+    seconds, goals = row["seconds"], row["goals"]
+    largest = sorted(found["units"], key=lambda unit: -unit["size"])[:LARGEST]
+    return LIMITS.format(
+        seconds=found["seconds"],
+        half=found["seconds"] / 2,
+        count=len(found["units"]),
+        bandwidth=found["bytes_per_second"] / 1e12,
+        ours=seconds[OURS],
+        theirs=seconds["Gram matrix, float64"],
+        goal=max(seconds[name] / goal for name, goal in goals.items()),
+        rows="\n".join(f"| {u['unit']} | {u['route']} | {u['size']:,} | {u['seconds']} |" for u in largest),
+    )
+
+
+def _language(found: Mapping[str, Any]) -> Iterator[str]:
+    machine = found["machine"]
+    yield (
+        f"{found['shape']}: {found.get('blocks', 0)} blocks, {found.get('weights_of_units', 0):,} weights in units, "
+        f"{found.get('tokens', 0)} tokens; {machine.get('device') or machine['processor']}, torch {machine['torch']}\n"
+    )
+    yield "| phase | seconds | peak GiB | |"
+    yield "|---|---|---|---|"
+    for name, row in found["phases"].items():
+        notes = [
+            f"{row[key]:g} {words}"
+            for key, words in (
+                ("times_faster_than_dense", "times as fast as dense"),
+                ("rows", "rows"),
+                ("times_the_bound", "times the bound"),
+                ("gigabytes", "GB"),
+            )
+            if key in row
+        ]
+        notes += [
+            f"{unit}: {one['times_fewer_operations']:g} times fewer operations than the whole sequence, "
+            f"{one['times_faster']:g} times as fast"
+            for unit, one in row.get("units", {}).items()
+        ]
+        yield f"| {name} | {row['seconds']:.3g} | {row.get('peak_gibibytes', '')} | {'; '.join(notes)} |"
+    yield ""
 
 
 def _pair(numbers: Mapping[str, Any], name: str, unit: str = "") -> str:

@@ -170,12 +170,37 @@ SECTIONS: dict[str, list[Entry]] = {
             'figure = ss.plot.distributions(distributions(tracker.results), what="activations")',
         ),
         Entry(
+            "monitored",
+            "A training that was monitored: the loss, and every unit over the steps.",
+            "torch.manual_seed(0)\n"
+            'watched, (images, targets) = ss.build("resnet8-digits-n4"), data.test_examples(32)\n'
+            "optimizer = torch.optim.SGD(watched.parameters(), lr=0.05, momentum=0.9)\n"
+            'options = {"measures": ["sizes", "singular", "sharpness"], "budget": None, "optimizer": optimizer}\n'
+            "monitor = ss.Monitor(watched, images, every=10, targets=targets, **options)\n"
+            "for step in range(100):\n"
+            "    chosen = torch.randint(len(data.train), (64,))\n"
+            "    scores = watched(data.train.images(chosen))\n"
+            "    loss = torch.nn.functional.cross_entropy(scores, data.train.labels[chosen])\n"
+            "    optimizer.zero_grad()\n"
+            "    loss.backward()\n"
+            "    optimizer.step()\n"
+            "    monitor.step(loss)\n"
+            "figure = ss.plot.monitored(monitor.datasets)",
+        ),
+        Entry(
             "together",
             "Several networks on one scale: directions that units and stages lose, and the largest singular values.",
             "torch.manual_seed(0)\n"
             'fresh = ss.trace(ss.build("resnet20-digits-n4"), data.test_batch(32), calibrate=True)\n'
             "spectra = ss.spectra(trunk, x)\n"
             'figure = ss.plot.together({"before training": ss.spectra(fresh, x), "trained": spectra})',
+        ),
+        Entry(
+            "sweep",
+            "Many models, checkpoints or training steps, unit by unit.",
+            'depths = {f"{depth} layers": f"skipscope:resnet{depth}-digits-n4" for depth in (8, 14, 20)}\n'
+            'swept = ss.sweep(depths, data.test_batch(16), measures="profile,spectra", calibrate=True)\n'
+            "figure = ss.plot.sweep(swept)",
         ),
     ],
     "Paper A": [

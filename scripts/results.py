@@ -21,8 +21,9 @@ from skipscope.inspection import Result, load
 from skipscope.report.figures import save
 from skipscope.report.table import Table
 from skipscope.runs import SavedRun, as_json, load_run
+from skipscope.runs.datasets import dataset_bytes, read_dataset
 from skipscope.runs.decisions import in_words
-from skipscope.runs.files import read_dataset
+from skipscope.runs.whole_files import write_whole
 
 WIDTH, SCALE = 1100, 1
 WORTH_COMPRESSING = 2**14  # bytes of an array: compressed ones are kept in blocks, with a directory of their own
@@ -67,7 +68,7 @@ def compress(source: Path, folder: Path) -> None:
         dataset = read_dataset(file)
         for values in dataset.variables.values():
             values.encoding = {"zlib": True, "complevel": 9, "shuffle": True} if _compressible(values) else {}
-        dataset.to_netcdf(folder / file.name, engine="h5netcdf")
+        write_whole(folder / file.name, dataset_bytes(dataset))
 
 
 def _compressible(values: Any) -> bool:

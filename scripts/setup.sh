@@ -9,7 +9,7 @@ recent='import sys; sys.exit(sys.version_info < (3, 11))'
 
 # The path is part of the key: scripts in a virtual environment that was moved point to where it was made.
 key() {
-    echo "$(cat pyproject.toml requirements/*.txt | cksum) $("$python" --version) $(pwd)"
+    echo "$(cat pyproject.toml requirements/uv.txt requirements/dev.txt | cksum) $("$python" --version) $(pwd)"
 }
 
 find_python() {

@@ -26,8 +26,17 @@ if TYPE_CHECKING:  # a star where all public names of a folder are also those of
     from skipscope.linear import verify as verify
     from skipscope.measure import *
     from skipscope.models import build as build
+    from skipscope.models import on_disk as on_disk
+    from skipscope.monitor import *
+    from skipscope.runs.executors.execution import Execution as Execution
     from skipscope.spectrum import *
+    from skipscope.sweeps import sweep as sweep
     from skipscope.trace import *
+    from skipscope.trace.contract import Contract as Contract
+    from skipscope.trace.contract import HookPlace as HookPlace
+    from skipscope.trace.contract import HookStep as HookStep
+    from skipscope.trace.contract import Summand as Summand
+    from skipscope.trace.contract import UnitContract as UnitContract
     from skipscope.trace.surgery import noisy_weights as noisy_weights
     from skipscope.trace.surgery import with_scaled_skip as with_scaled_skip
     from skipscope.trace.surgery import with_weights as with_weights
@@ -43,18 +52,22 @@ __all__ = defer(
         "check": "Forecast check",
         "errors": "InputError SkipscopeError TraceError",
         "findings": "Finding",
-        "inspection": "Result inspect load",
+        "inspection": "Report Result inspect load report",
         "linear": "Dense Hessian Jacobian Operator Verification verify",
         "measure": (
             "DepthFit alignment alignment_summary collapse conditioning coupling curvature depth_fit depth_use "
             "law leading lens normality profile spectra stability streams trajectories verification"
         ),
-        "models": "build",
+        "models": "build on_disk",
+        "runs.executors.execution": "Execution",
+        "monitor": "Alarm Monitor",
         "spectrum": (
             "SVD Condition Density Eigs Estimate Inertia Plan Spectrum condition_number eigs inertia "
             "percentile_condition plan singular_values spectral_density svd"
         ),
+        "sweeps": "sweep",
         "trace": "Point Segment Span Stage Trunk Unit trace",
+        "trace.contract": "Contract HookPlace HookStep Summand UnitContract",
         "trace.surgery": "noisy_weights with_scaled_skip with_weights",
     },
 )

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import pytest
 import torch
+
+from skipscope import memory_limit
 
 if TYPE_CHECKING:
     from skipscope.inspection import Result
@@ -68,7 +72,6 @@ LONGEST_FIRST = (
     "tests/trace/test_held_points.py",
     "tests/linear/test_law.py",
     "tests/trace/test_tails.py",
-    "tests/test_core_alone.py",
 )
 
 
@@ -105,6 +108,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # the order above, not the number of tests
     return ByGroup(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _random_numbers_of_its_own() -> None:
+    """What a test draws does not depend on the tests that ran before it in the same worker."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_limit_of_a_former_test() -> Iterator[None]:
+    """Models that were opened with memory= limit the process until they are freed, which is up to the collector."""
+    yield
+    memory_limit._standing.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,6 +21,8 @@ from tests.commands import IN_A_PROGRAM
 from tests.report.synthetic import noise_data, spectra_data
 from tests.report.test_unknown_and_failing import UNKNOWN, a_run
 
+pytestmark = pytest.mark.slow  # that no room imports a paper, tests/test_package.py sees at once
+
 PROGRAM = """
 import importlib.util, json, sys
 from pathlib import Path

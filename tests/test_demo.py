@@ -95,7 +95,12 @@ def test_both_exact_claims_are_reproduced(result: Result) -> None:
 
 def test_the_plain_network_has_what_needs_no_skip(result: Result) -> None:
     residual, plain = (result.datasets[f"profile-{name}"] for name in ("residual", "plain"))
-    assert set(residual.data_vars) - set(plain.data_vars) == {"cosine", "branch_over_skip", "sum_zeros"}
+    assert set(residual.data_vars) - set(plain.data_vars) == {
+        "cosine",
+        "branch_over_skip",
+        "branch_spread",
+        "sum_zeros",
+    }
     assert all(bool(residual[name].notnull().all()) for name in residual.data_vars)
     assert all(bool(plain[name].notnull().all()) for name in plain.data_vars)
 

@@ -156,6 +156,14 @@ def test_wrong_words(folder: Path, monkeypatch: pytest.MonkeyPatch, options: lis
     assert re.search(message, done.stderr), done.stderr
 
 
+def test_units_at_prompts_of_a_file(folder: Path) -> None:
+    done = done_command("units", f"hf:{folder / 'model'}", "--text-file", str(folder / "prompts.txt"), "--json")
+    assert done.exit_code == 0, done.stderr
+    units = json.loads(done.stdout)["units"]
+    shortest = min(len(line.split()) for line in LINES)
+    assert [unit["entry_shape"][0] for unit in units] == [shortest] * len(units)
+
+
 def test_a_text_file_is_for_language_models(folder: Path) -> None:
     done = done_command("inspect", "skipscope:resnet8-digits", "--text-file", str(folder / "prompts.txt"))
     assert done.exit_code == 2
@@ -215,3 +223,19 @@ def test_token_text_must_fit() -> None:
         TokenText([["a", "b"], ["a"]])
     with pytest.raises(InputError, match="token_text: expected the text of 3 x 5 tokens, got 1 x 2"):
         ss.inspect(trunk.model, x, token_text=[["a", "b"]], budget="5s")
+
+
+@pytest.mark.slow
+def test_a_model_on_disk_is_inspected_and_the_record_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "model", tmp_path / "run"
+    save_folder(folder)
+    command = ["inspect", f"hf:{folder}", "--text", "the skip carries a state", "--budget", "2s", "--out", str(out)]
+    assert run_command(monkeypatch, *command, "--memory", "300MB") == 0
+    capsys.readouterr()
+    parameters = json.loads((out / "run.json").read_text())["parameters"]
+    assert parameters["memory"] == "300MB"
+    assert parameters["source"]["weights"] == f"weights from {folder}, on disk"
+    assert run_command(monkeypatch, *command, "--force", "--memory", "lots") == 2
+    assert "--memory lots: expected a size" in capsys.readouterr().err

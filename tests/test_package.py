@@ -21,7 +21,8 @@ HEAVY = ("h5netcdf", "jinja2", "plotly", "rich", "scipy", "sklearn", "timm", "to
 # all. The papers are guests: they may use everything, and no room imports them.
 CORE = (
     *("trace", "linear", "spectrum", "measure", "models", "data", "runs", "training"),
-    *("findings", "report", "plot", "inspection", "check", "demo", "cli", "__main__"),
+    *("findings", "report", "plot", "inspection", "sweeps", "check", "monitor", "pytest_plugin", "demo"),
+    *("cli", "__main__"),
 )
 ROOMS = (*CORE, "papers")
 

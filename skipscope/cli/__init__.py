@@ -2,14 +2,12 @@
 version and completion answer at once.
 
 Results go to standard output and everything else to standard error (`skipscope.cli.talk`). A `SkipscopeError` becomes
-one line and exit code 2, and so, with exit code 71, does a lack of memory; any other exception is a bug, and ends with
-its traceback and exit code 70.
+one line and exit code 2, and so, with exit code 71, does a lack of memory; Ctrl-C and SIGTERM end a command with 130
+and 143 (`skipscope.cli.stopping`). Any other exception is a bug, and ends with its traceback and exit code 70.
 """
 
 from __future__ import annotations
 
-import sys
-import traceback
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -18,15 +16,20 @@ import typer
 from skipscope import __version__
 from skipscope.cli.cache import cache
 from skipscope.cli.check import check
+from skipscope.cli.contract import contract
 from skipscope.cli.demo import demo
 from skipscope.cli.inspect import inspect
 from skipscope.cli.report import report
+from skipscope.cli.runs import runs
+from skipscope.cli.stopping import ended_by_sigterm, lack_of_memory
+from skipscope.cli.sweep import sweep
 from skipscope.cli.talk import (
     BAD_INPUT,
     BUG,
     DONE,
     INTERRUPTED,
     OUT_OF_MEMORY,
+    TERMINATED,
     Quiet,
     Verbose,
     command,
@@ -35,17 +38,19 @@ from skipscope.cli.talk import (
 )
 from skipscope.cli.train import train
 from skipscope.cli.units import units
-from skipscope.errors import InputError, SkipscopeError
+from skipscope.errors import InputError, SkipscopeError, Terminated, out_of_memory
 from skipscope.registration import OURS, ours_are_installed
 
 EPILOG = """\b
 Exit codes:
   0    done
-  1    a claim is not reproduced, or a model is not expected to train, with --strict
+  1    a claim is not reproduced, a model is not expected to train, or a unit has no map, with --strict
   2    bad input: the line on standard error says what was expected
   70   a bug, with its traceback
-  71   out of memory
-  130  interrupted
+  71   out of memory in the middle of the work
+  130  interrupted with Ctrl-C
+  141  the reader of the output closed the pipe
+  143  ended by SIGTERM
 """
 
 
@@ -73,9 +78,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for each in (demo, units, check, inspect, train, report):
+for each in (demo, units, contract, check, inspect, sweep, train, report):
     app.command()(each)
 app.add_typer(study_command(), name="study")
+app.add_typer(runs, name="runs")
 app.add_typer(cache, name="cache")
 
 # The base of all usage errors, which typer has no name for.
@@ -106,33 +112,26 @@ def options(
 
 
 def main() -> None:
-    talk.reset()
     try:
-        code = app(prog_name="skipscope", standalone_mode=False)
+        talk.reset()
+        with ended_by_sigterm():
+            code = app(prog_name="skipscope", standalone_mode=False)
     except SkipscopeError as error:
         talk.error(error)
         code = BAD_INPUT
     except UsageError as error:
         talk.error(_in_our_words(error))
         code = BAD_INPUT
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort) as error:
+        code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
     except Exception as error:
-        if _out_of_memory(error):
-            talk.error(SkipscopeError(f"out of memory: {error}; take fewer samples, smaller inputs or a smaller model"))
+        if out_of_memory(error):
+            talk.error(lack_of_memory(error))
             code = OUT_OF_MEMORY
         else:  # a bug, with an exit code of its own
-            traceback.print_exc()
+            talk.traceback(error)
             code = BUG
     raise SystemExit(code if isinstance(code, int) else DONE)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    if "torch" not in sys.modules:
-        return isinstance(error, MemoryError)
-    from skipscope.linear.memory import out_of_memory
-
-    return out_of_memory(error)
 
 
 def _in_our_words(error: Any) -> InputError:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from skipscope.data.specs import NORMALISATIONS, parse, require_path, written_constants
 from skipscope.errors import InputError
+from skipscope.models.request import there
 
 # Kinds of devices that torch knows and a model can be on; "npu" and "privateuseone" are those of vendors' plugins.
 KINDS = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "npu", "privateuseone")
@@ -71,12 +72,13 @@ def require_run_folder(out: Path | None, what: str, resume: bool | None = None, 
 
     resume, force: whether it is, to go on with it or to replace it; None where the command cannot do that.
     """
-    from skipscope.runs.lock import HALF_WRITTEN, Lock
-    from skipscope.runs.record import NAME, read_record
+    from skipscope.runs.lock import Lock
+    from skipscope.runs.record import NAME, left_nothing, read_record
+    from skipscope.runs.whole_files import HALF_WRITTEN
 
     require_folder(out)
     found = sorted(place.name for place in out.iterdir()) if out is not None and out.is_dir() else []
-    found = [name for name in found if name != Lock.NAME and not HALF_WRITTEN.match(name)]
+    found = [name for name in found if name != Lock.NAME and not HALF_WRITTEN.fullmatch(name)]
     if found and NAME not in found:
         shown = f"{', '.join(found[:3])}{', ...' if len(found) > 3 else ''}"
         raise InputError(f"--out {out}: it is not empty and holds no run (but {shown}); choose another folder")
@@ -84,7 +86,7 @@ def require_run_folder(out: Path | None, what: str, resume: bool | None = None, 
         record, _ = read_record(out)
         if record["what"] != what:
             raise InputError(f"--out {out}: it holds a run of {record['what']}, not of {what}; choose another folder")
-        if not resume and not force:
+        if not resume and not force and not left_nothing(out, record):
             ways = [
                 way
                 for way, possible in (("--resume goes on with it", resume), ("--force replaces it", force))
@@ -100,19 +102,21 @@ def require_file_place(out: Path | None) -> None:
     """For a file that is written."""
     if out is None:
         return
-    if out.is_dir():
+    if there(out.is_dir):
         raise InputError(f"--out {out}: expected a file to write, and this is a folder; name a file in it")
     require_folder(out.parent)
 
 
-def require_runs(runs: Iterable[Path]) -> None:
+def require_runs(runs: Iterable[Path], *, readable: bool = True) -> None:
+    """readable: their records are whole; otherwise it is enough that there are some."""
     from skipscope.runs.record import NAME, read_record
 
     for run in runs:
         for command in ("check", "units"):
-            if (run / f"{command}.json").is_file() and not (run / NAME).exists():
+            if there((run / f"{command}.json").is_file) and not there((run / NAME).exists):
                 raise InputError(
                     f"{run} holds {command}.json, which `skipscope {command}` wrote, without a report; `skipscope "
                     "inspect` and `skipscope study run` write run folders with one"
                 )
-        read_record(run)
+        if readable or not there((run / NAME).exists):
+            read_record(run)

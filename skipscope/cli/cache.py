@@ -137,12 +137,12 @@ def kept() -> Iterator[Kept]:
 
 
 def _networks(folder: Path, now: float) -> Iterator[Kept]:
-    from skipscope.runs.lock import HALF_WRITTEN
+    from skipscope.runs.whole_files import HALF_WRITTEN
 
     for path in _inside(folder):
         if NETWORK.fullmatch(path.name):
             yield Kept("network", _network(path), path, *_size_and_age(path, now))
-        elif HALF_WRITTEN.match(path.name):
+        elif HALF_WRITTEN.fullmatch(path.name):
             yield Kept("unfinished", "left by a process that was killed", path, *_size_and_age(path, now))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from skipscope.cli.beforehand import require_run_folder
 from skipscope.cli.options import Full, Json, document, say_where
-from skipscope.cli.talk import command, stopped_by_hand, talk
+from skipscope.cli.talk import command, stopped, talk
 
 
 @command
@@ -33,7 +33,7 @@ def demo(
         from skipscope.demo import demo as run_demo
 
     say_where("cpu")
-    with stopped_by_hand(f"interrupted; what was finished is in {out}"), talk.step("demo, about a minute"):
+    with stopped(f"what was finished is in {out}"), talk.step("demo, about a minute"):
         failure = None
         try:
             result = run_demo(out, seed=seed, announce=talk.progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -16,6 +17,8 @@ from rich.progress import (
     TextColumn,
 )
 from rich.text import Text
+
+from skipscope.visible import visible
 
 
 class TimeLeft(ProgressColumn):
@@ -41,7 +44,7 @@ class Bar(BarColumn):
 class Display:
     """What is being done now; what is done vanishes."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO) -> None:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -49,19 +52,19 @@ class Display:
             TaskProgressColumn(),
             TimeLeft(),
         )
-        self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bars = Progress(*columns, console=Console(file=stream), transient=True)
         self._tasks: dict[str, TaskID] = {}
         self._bars.start()
 
     def update(self, what: str, done: int, total: int) -> None:
         if what not in self._tasks:
-            self._tasks[what] = self._bars.add_task(what, total=total, first=done, began=time.monotonic())
+            self._tasks[what] = self._bars.add_task(visible(what), total=total, first=done, began=time.monotonic())
         self._bars.update(self._tasks[what], completed=done, total=total, reported=time.monotonic())
         if done >= total:
             self.end(what)
 
     def begin(self, what: str) -> None:
-        self._tasks[what] = self._bars.add_task(what, total=None)
+        self._tasks[what] = self._bars.add_task(visible(what), total=None)
 
     def end(self, what: str) -> None:
         self._bars.remove_task(self._tasks.pop(what))

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skipscope.cli.beforehand import require_former, require_run_folder
+from skipscope.cli.executing import ExecutionOptions
+from skipscope.cli.inspect_many import inspect_many
 from skipscope.cli.option_names import in_commands
 from skipscope.cli.options import (
+    Checkpoints,
     Full,
     Json,
+    Memory,
     ModelOptions,
     Named,
     Normalise,
@@ -21,12 +25,14 @@ from skipscope.cli.options import (
     TextFile,
     document,
     folder_name,
+    in_commas,
     names_in,
 )
 from skipscope.cli.report import report_written
-from skipscope.cli.talk import command, stopped_by_hand, talk
+from skipscope.cli.talk import command, stopped, talk
 from skipscope.errors import InputError
 from skipscope.inspection.duration import seconds_in
+from skipscope.runs.executors.execution import Execution
 from skipscope.wording import counted
 
 if TYPE_CHECKING:
@@ -45,6 +51,7 @@ def inspect(
         int | None,
         typer.Option(min=1, help="How many inputs to measure at; 2, or the example of a factory as it is."),
     ] = None,
+    memory: Memory = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long to measure: 90s, 5m, 1h.")] = "5m",
     named: Named = None,
     calibrate: Annotated[
@@ -58,7 +65,10 @@ def inspect(
         bool, typer.Option("--resume", help="Go on with the run in --out, of the same model, inputs and options.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a former run of inspect in --out.")] = False,
+    checkpoints: Checkpoints = None,
     full: Full = False,
+    *,
+    executing: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """All measurements on a model, with a report. They go as far as the budget does.
@@ -66,9 +76,32 @@ def inspect(
     Example: skipscope inspect torchvision:resnet18 --input-shape 3,64,64 --budget 2m
     """
     seconds, modules = seconds_in(budget), names_in(named)
+    execution = executing.execution(chosen.device)
     require_former(out, resume, force)
+    if checkpoints:
+        if force or memory is not None or full:
+            option = "--force" if force else "--full" if full else "--memory"
+            raise InputError(f"{option} is for one model at a time; leave it out with --checkpoints")
+        inspect_many(
+            chosen,
+            in_commas(checkpoints),
+            execution or Execution(),
+            seconds=seconds,
+            normalise=normalise,
+            text=text,
+            text_file=text_file,
+            samples=samples,
+            modules=modules,
+            calibrate=calibrate,
+            out=out,
+            resume=resume,
+            as_json=as_json,
+        )
+        return
+    if execution is not None:
+        raise InputError(f"--executor {execution.executor} is for many checkpoints; give --checkpoints FILE,... too")
     require_run_folder(out, "inspect", resume, force)
-    source = chosen.source(text=text, text_file=text_file, samples=samples, normalise=normalise)
+    source = chosen.source(text=text, text_file=text_file, samples=samples, normalise=normalise, memory=memory)
     with talk.loading():
         from skipscope.findings import in_lines
         from skipscope.inspection.inspecting import require_units, steps
@@ -94,6 +127,7 @@ def inspect(
             **_inputs(chosen, source, normalise, _text_words(text, text_file, source), samples or BATCH_SIZE),
         },
         "budget": seconds,
+        **({} if memory is None else {"memory": memory}),
         "trunk": trunk.to_dict(),
     }
     talk.detail(f"into {folder}")
@@ -101,7 +135,7 @@ def inspect(
     words = None if prompts is None else TokenText(prompts.tokens, padded=prompts.mask is not None)
     finished = resume and _is_finished(folder)
     with (
-        stopped_by_hand(f"interrupted; go on with --resume --out {shlex.quote(str(folder))}"),
+        stopped(f"go on with --resume --out {shlex.quote(str(folder))}"),
         talk.step(f"measuring, about {budget}"),
         RunFolder(
             folder,

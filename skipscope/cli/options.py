@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from skipscope.cli.completion import DEVICES, complete_model, one_of
 from skipscope.cli.talk import talk
 from skipscope.data.specs import NAMES, NORMALISATIONS
 from skipscope.errors import InputError
+from skipscope.memory_limit import bytes_in
 from skipscope.models.request import (
     DTYPES,
     read_prompts,
@@ -40,6 +41,12 @@ TextFile = Annotated[
         metavar="FILE", help="Prompts as input, one per line, cut to the shortest or to the length of --input-shape."
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="The most to take, such as 8GB; weights of an hf: directory or .gguf file stay on disk."
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...", autocompletion=one_of(*DEVICES))]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the result into this folder.")]
 Normalise = Annotated[
@@ -55,6 +62,10 @@ Named = Annotated[
     typer.Option(
         "--units", metavar="NAME,...", help="Modules that are residual units, where the model cannot be exported."
     ),
+]
+Checkpoints = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE,...", help="Weights for every model; patterns such as 'run/step*.pt' are expanded."),
 ]
 Full = Annotated[bool, typer.Option("--full", help="All tables below the findings.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else there.")]
@@ -107,6 +118,7 @@ class ModelOptions:
         text_file: Path | None = None,
         samples: int | None = None,
         normalise: str = "default",
+        memory: str | None = None,
     ) -> Source:
         """What is wrong at first sight is refused before torch is loaded. values: False for the structure alone."""
         require_model(self.model)
@@ -115,6 +127,8 @@ class ModelOptions:
             require_weights(self.weights, self.model)
         if self.dtype is not None:
             require_dtype(self.dtype)
+        if memory is not None:
+            bytes_in(memory)
         require_device(self.device)
         require_data(self.data, normalise)
         inputs = {"--data": self.data, "--input-shape": self.input_shape, "--text": text, "--text-file": text_file}
@@ -125,8 +139,8 @@ class ModelOptions:
             raise InputError(f"{' and '.join(given)} both say what the input is; give one of them")
         if text is not None or text_file is not None:
             require_text(self.model)
-        prompts = None if text_file is None else _prompts(text_file, samples)
-        shape = None if self.input_shape is None else _shape(self.input_shape)
+        prompts = None if text_file is None else prompts_of(text_file, samples)
+        shape = None if self.input_shape is None else shape_of(self.input_shape)
         with talk.loading():
             from skipscope.data import load
             from skipscope.models import resolve
@@ -150,6 +164,7 @@ class ModelOptions:
                 samples=samples if batch is None else None,
                 trust_remote_code=self.trust_remote_code,
                 values=values,
+                memory=memory,
             )
         for note in source.prompts.notes if source.prompts is not None else ():
             talk.say(f"note: {note}")
@@ -168,7 +183,7 @@ class ModelOptions:
         if file is not None:
             from skipscope.runs import write_whole
 
-            write_whole(file, lambda path: path.write_text(f"{written}\n", encoding="utf-8"))
+            write_whole(file, f"{written}\n".encode())
         talk.result(written if as_json else shown)
         if file is not None:
             talk.say(f"wrote {file}")
@@ -195,6 +210,11 @@ def names_in(text: str | None) -> list[str] | None:
     return names
 
 
+def in_commas(texts: Sequence[str]) -> list[str]:
+    """What stands between commas, of options that may be given several times."""
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
 def say_where(device: str) -> None:
     """With -v: the device, and where data sets and trained networks are looked for."""
     if not talk.verbose:
@@ -210,7 +230,7 @@ def say_where(device: str) -> None:
     talk.detail(f"device {found} ({name}); data sets in {root()}; trained networks in {cache_root()}")
 
 
-def _prompts(file: Path, samples: int | None) -> tuple[str, ...]:
+def prompts_of(file: Path, samples: int | None) -> tuple[str, ...]:
     """The first of a file. One alone is taken twice: a batch of one would fix the size of an exported graph."""
     prompts = read_prompts(file)
     if samples is not None and samples > len(prompts):
@@ -219,7 +239,7 @@ def _prompts(file: Path, samples: int | None) -> tuple[str, ...]:
     return chosen if len(chosen) > 1 else chosen * 2
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def shape_of(text: str) -> tuple[int, ...]:
     try:
         shape = tuple(int(size) for size in text.split(","))
     except ValueError:

@@ -2,7 +2,8 @@
 
 Results go to standard output and everything else to standard error, as much of it as -q and -v ask for. Long work shows
 bars on a terminal, and elsewhere a line every 30 seconds that says how far it is. While a command runs, what libraries
-print goes to standard error too (with -q nowhere), so that a result is alone where it is.
+print goes to standard error too (with -q nowhere), so that a result is alone where it is. Whatever is printed passes
+through `skipscope.visible`: a terminal obeys nothing that came out of a file.
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ import dataclasses
 import functools
 import inspect
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from skipscope.cli.option_names import in_options, options_of
-from skipscope.errors import InputError, SkipscopeError
-from skipscope.visible import visible
+from skipscope.cli.stopping import not_now
+from skipscope.errors import InputError, SkipscopeError, Terminated, out_of_memory
+from skipscope.visible import VisibleStream, visible
 
 if TYPE_CHECKING:
     from skipscope.cli.display import Display
@@ -35,9 +35,10 @@ Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Versions, settings and times; the traceback of an error.")
 ]
 
-# Exit codes: those of a bug and of the system are what sysexits.h calls them; the last two as shells have them, 128 +
+# Exit codes: those of a bug and of the system are what sysexits.h calls them; the last three as shells have them, 128 +
 # the signal's number.
-DONE, CLAIM_FAILED, BAD_INPUT, BUG, OUT_OF_MEMORY, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 71, 130, 141
+DONE, CLAIM_FAILED, BAD_INPUT, BUG, OUT_OF_MEMORY = 0, 1, 2, 70, 71
+INTERRUPTED, CLOSED_PIPE, TERMINATED = 130, 141, 143
 
 
 class Talk:
@@ -91,8 +92,12 @@ class Talk:
 
     def error(self, error: SkipscopeError) -> None:
         if self.verbose:
-            traceback.print_exception(error)
+            self.traceback(error)
         print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
+
+    def traceback(self, error: BaseException) -> None:
+        """Messages in it may hold text out of files, too."""
+        print(visible("".join(traceback.format_exception(error))), end="", file=sys.stderr, flush=True)
 
     # -- progress
 
@@ -122,20 +127,9 @@ class Talk:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Around imports of torch, which takes a Ctrl-C in the middle of them for a broken numpy: it counts when they
-        are done."""
-        pressed: list[int] = []
-        before = signal.getsignal(signal.SIGINT)
-        if deferred := before is signal.default_int_handler and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-        try:
-            with self.step("loading PyTorch"):
-                yield
-        finally:
-            if deferred:
-                signal.signal(signal.SIGINT, before)
-        if pressed:
-            raise KeyboardInterrupt
+        """Around imports of torch."""
+        with not_now(), self.step("loading PyTorch"):
+            yield
 
     def _timed(self, what: str, began: float) -> None:
         self.detail(f"{what}: {time.monotonic() - began:.1f} s")
@@ -164,7 +158,7 @@ class Talk:
         if _is_terminal(sys.stderr):
             from skipscope.cli.display import Display
 
-            self._display = Display()
+            self._display = Display(sys.stderr.stream if isinstance(sys.stderr, VisibleStream) else sys.stderr)
         else:
             from skipscope.cli.log import Log
 
@@ -197,7 +191,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
         talk.set(quiet, verbose)
-        with stopped_by_hand("interrupted"), talk.during(function.__name__.replace("_", " "), given):
+        with stopped(), talk.during(function.__name__.replace("_", " "), given):
             together = {name: kind(**{own: given.pop(own) for own in names}) for name, (kind, names) in shared.items()}
             try:
                 function(**together, **given)
@@ -226,13 +220,20 @@ def help_without_command(context: typer.Context) -> None:
 
 
 @contextlib.contextmanager
-def stopped_by_hand(message: str) -> Iterator[None]:
-    """Ctrl-C is no error of the program: one line, and the exit code that shells use for it."""
+def stopped(remains: str = "") -> Iterator[None]:
+    """Ctrl-C and SIGTERM are no errors of the program: one line, and the exit codes that shells use for them.
+
+    remains: what is left of the work, and how to go on with it. A lack of memory leaves as much.
+    """
     try:
         yield
-    except KeyboardInterrupt:
-        talk.say(message)
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        talk.say(f"interrupted; {remains}" if remains else "interrupted")
+        raise typer.Exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED) from None
+    except Exception as error:
+        if remains and out_of_memory(error):
+            error.add_note(remains)
+        raise
 
 
 @contextlib.contextmanager
@@ -240,12 +241,11 @@ def _results_alone(quiet: bool) -> Iterator[TextIO]:
     """Standard output, which nothing else reaches meanwhile: neither what Python code prints nor what compiled code
     and child processes write to its descriptor."""
     sys.stdout.flush()
-    elsewhere = _nowhere() if quiet else sys.stderr
+    elsewhere: Any = _nowhere() if quiet else VisibleStream(sys.stderr)
     with contextlib.ExitStack() as stack:
         results = stack.enter_context(_own_descriptor(elsewhere)) if _descriptor(sys.stdout) == 1 else sys.stdout
         stack.enter_context(contextlib.redirect_stdout(elsewhere))
-        if quiet:
-            stack.enter_context(contextlib.redirect_stderr(elsewhere))
+        stack.enter_context(contextlib.redirect_stderr(elsewhere))
         yield results
 
 

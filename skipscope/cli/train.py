@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,13 @@ import typer
 
 from skipscope.cli.beforehand import require_data, require_device, require_run_folder
 from skipscope.cli.completion import complete_network, one_of
+from skipscope.cli.executing import ExecutionOptions
 from skipscope.cli.options import Device, Json, Normalise, document, folder_name, say_where
 from skipscope.cli.report import report_written
-from skipscope.cli.talk import command, stopped_by_hand, talk
+from skipscope.cli.talk import command, stopped, talk
 from skipscope.data.specs import AUGMENTATIONS, NAMES
 from skipscope.errors import InputError
+from skipscope.inspection.duration import seconds_in
 from skipscope.models.names import parse
 from skipscope.training.settings import PRECISIONS, SCHEDULES, Settings
 
@@ -73,7 +76,12 @@ def train(
     export: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the weights alone there too, as NAME-seedS.safetensors.")
     ] = None,
+    save_every: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Write a checkpoint after an epoch, at most this often: 20s, 5m; 0: always."),
+    ] = "20s",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    executing: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Train a network of ours. Its weights, history and accuracy go into a run folder.
@@ -83,12 +91,16 @@ def train(
     # Everything that can be wrong is found out before there is a folder, and most of it before torch is loaded.
     model = model.removeprefix("skipscope:")  # as other commands write it
     parse(model)
+    seconds = seconds_in(save_every, "--save-every", or_none=True)
     require_device(device)
     require_data(data, normalise)
     if os.environ.get("RANK", "0") == "0":  # of several processes the first has the folder
         require_run_folder(out, "train", resume)
     _require_room_for_export(export, model, seeds_of(seeds) or [seed], resume)
     several = seeds_of(seeds)
+    execution = executing.execution(device)
+    if execution is not None and not several:
+        raise InputError(f"--executor {execution.executor} is for several networks; give --seeds A-B too")
     if several and seed:
         raise InputError(f"--seed {seed} --seeds {seeds}: expected one of the two")
     settings = Settings(**vars(chosen) | {"milestones": _numbers(chosen.milestones), "seed": seed})
@@ -118,7 +130,7 @@ def train(
         help_training(networks[0], folder)
         return
     with (
-        stopped_by_hand(f"interrupted; go on with --resume --out {folder}"),
+        stopped(f"go on with --resume --out {shlex.quote(str(folder))}"),
         RunFolder(
             folder,
             "train",
@@ -129,9 +141,9 @@ def train(
         ) as run,
     ):
         if several:
-            results = train_fleet_into(networks, run, lambda what: partial(talk.progress, what))
+            results = train_fleet_into(networks, run, lambda what: partial(talk.progress, what), seconds, execution)
         else:
-            results = [train_into(networks[0], run, partial(talk.progress, f"training {model}"))]
+            results = [train_into(networks[0], run, partial(talk.progress, f"training {model}"), seconds)]
     summaries = [_summary(network, result, run.path) for network, result in zip(networks, results, strict=True)]
     if export is not None:
         for network, result, summary in zip(networks, results, summaries, strict=True):

@@ -3,6 +3,8 @@
 A pickle may name any function and have it called. Those files need two: numpy's array reconstruction and its dtype.
 Even these are not numpy's own here but stand-ins that record their arguments, so that a forged file reaches no code but
 what is on this page. Any other name is refused.
+
+What is too deep for Python is refused before it is read (`skipscope/flat_pickles.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from skipscope.errors import InputError
+from skipscope.flat_pickles import require_flat
 
 
 class _Type:
@@ -47,6 +50,8 @@ def _reconstruct(*_: object) -> _Array:
 
 def _from_buffer(raw: Any, kind: _Type, shape: tuple[int, ...], order: str) -> _Array:
     """What pickles of protocol 5 hold instead."""
+    if not isinstance(raw, bytes | bytearray):  # a number would be a promise of so many zeros
+        raise ValueError("an array without bytes")
     array = _Array()
     array.__setstate__((1, shape, kind, order == "F", bytes(raw)))
     return array
@@ -84,7 +89,9 @@ class _Reader(pickle.Unpickler):
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in the file, keys as text; arrays of bytes are numpy's, texts of Python 2 are bytes."""
     try:
-        content = _Reader(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        raw = path.read_bytes()
+        require_flat(raw)
+        content = _Reader(io.BytesIO(raw), encoding="bytes").load()
     except _RefusedError as error:
         raise InputError(f"{path}: refused, it names {error} and could run code; CIFAR's own files do not") from None
     except Exception as error:

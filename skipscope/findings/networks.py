@@ -15,7 +15,8 @@ state_growth        size of the state at the last unit's entry over that at the 
 gradient_growth     size of the gradient at the first unit's entry over that at the last one's
 rank_kept           effective rank of the states of all samples at the last unit's entry over that at the first one's
 
-Medians over the samples; shares are means.
+Medians over the samples; shares are means. Where the first token of sequences is far larger than the others
+(`first_token`), branch_over_skip and state_growth are those of the other tokens.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field
 import numpy
 import xarray
 
+from skipscope.findings.first_token import FirstToken, first_token_of
 from skipscope.findings.usual import Range, usual
 from skipscope.trace.running_statistics import NEVER_SEEN
 
@@ -85,6 +87,20 @@ class MeasuredNetwork:
         """What models of that kind have. None where none were measured, and for a network that is not comparable."""
         return usual(quantity, kind) if self.comparable else None
 
+    @property
+    def first_token(self) -> FirstToken | None:
+        return first_token_of(self.get("depth_use"))
+
+    @property
+    def sizes_by(self) -> str:
+        """The measure that sizes of states and branches are taken from."""
+        return "profile" if self.first_token is None else "depth_use"
+
+    @property
+    def sizes_of(self) -> str:
+        """What a sentence about sizes of states and branches adds."""
+        return "" if self.first_token is None else " (without the first token)"
+
     def measured_by(self, quantity: str) -> str:
         """The measure that has the numbers of the units."""
         measures = {"largest": "leading" if self.get("spectra") is None else "spectra"}
@@ -118,6 +134,7 @@ class MeasuredNetwork:
             found = _by_unit(_median(profile["jacobian_square"]) ** 0.5)
         elif quantity == "branch_over_skip" and profile is not None and quantity in profile:
             found = _by_unit(_median(profile[quantity]))
+            found |= {} if self.first_token is None else self.first_token.branch_over_skip()
         elif quantity == "largest":
             if leading is not None:
                 found |= _by_unit(_median(leading["value"].isel(rank=0)))
@@ -140,6 +157,8 @@ class MeasuredNetwork:
         profile = self.get("profile")
         if profile is None or profile.sizes["unit"] < 2:
             return math.nan
+        if quantity == "state_growth" and self.first_token is not None:
+            return self.first_token.state_growth()
         names = {"state_growth": "state_rms", "gradient_growth": "gradient_rms", "rank_kept": "effective_rank"}
         values = _median(profile[names[quantity]]).values
         first, last = (values[-1], values[0]) if quantity == "gradient_growth" else (values[0], values[-1])

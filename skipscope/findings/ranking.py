@@ -10,6 +10,7 @@ from skipscope.findings.comparison import COMPARED, COMPARISONS
 from skipscope.findings.finding import SEVERITIES, Finding
 from skipscope.findings.networks import MeasuredNetwork, networks_of
 from skipscope.findings.rules import RULES
+from skipscope.findings.sweeps import sweep_findings
 
 FEWEST, MOST = 3, 6  # findings that are shown
 
@@ -17,7 +18,8 @@ FEWEST, MOST = 3, 6  # findings that are shown
 def findings_of(datasets: Mapping[str, xarray.Dataset], *, most: int = MOST) -> list[Finding]:
     """Ranked: what differs between networks, then by severity, then by how far a number is from what is usual."""
     networks = networks_of(datasets)
-    return ranked([found for each in networks for rule in RULES for found in rule(each)], most, compared(networks))
+    before = [*compared(networks), *sweep_findings(datasets)]
+    return ranked([found for each in networks for rule in RULES for found in rule(each)], most, before)
 
 
 def compared(networks: Sequence[MeasuredNetwork]) -> list[Finding]:

@@ -15,6 +15,7 @@ from skipscope.findings.size_rules import (
     branches,
     ends_as_usual,
     gradients,
+    massive_first_token,
     not_finite,
     samples_alike,
     state_growth,
@@ -30,6 +31,25 @@ ILL_CONDITIONED = 1e4
 ALIGNED = 0.77  # m_K over its chance level
 # Of normal findings; the rules on sizes have larger ones.
 WEIGHT_OF_KEPT, WEIGHT_OF_CONDITION = 0.6, 0.1
+
+
+def alarms(network: MeasuredNetwork) -> Iterator[Finding]:
+    """Of a training that was monitored: what rang, the first one first."""
+    rung, watched = network.get("alarms"), network.get("monitor")
+    if rung is None:
+        if watched is not None:
+            last = int(watched["step"].max())
+            sentence = f"{network.words}no alarm rang in {counted(last, 'step')} of training."
+            yield finding_about(network, "no alarm", sentence, "normal", "monitor", {"steps": float(last)})
+        return
+    for place in range(rung.sizes["alarm"]):
+        one = {str(key): values.values[place] for key, values in rung.data_vars.items()}
+        sentence = f"{network.words}at step {int(one['step'])} an alarm rang. {one['sentence']}"
+        numbers = {"step": float(one["step"]), "value": float(one["value"]), "threshold": float(one["threshold"])}
+        unit, remedies = str(one["unit_of_alarm"]), tuple(filter(None, str(one["remedies"]).split("; ")))
+        yield finding_about(
+            network, str(one["name"]), sentence, "problem", "alarms", numbers, unit, -float(place), "monitor", remedies
+        )
 
 
 def wrong_derivative(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -248,10 +268,12 @@ def conditions(network: MeasuredNetwork) -> Iterator[Finding]:
 
 
 RULES = (
+    alarms,
     not_finite,
     wrong_derivative,
     gradients,
     state_growth,
+    massive_first_token,
     samples_alike,
     amplifiers,
     branches,

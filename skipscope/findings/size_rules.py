@@ -74,10 +74,23 @@ def state_growth(network: MeasuredNetwork) -> Iterator[Finding]:
     range_ = network.usual("state_growth", kind)
     if range_ is not None and math.isfinite(growth) and growth not in range_:
         sentence = (
-            f"{network.words}the state is {number(growth)} times as large at the last unit as at the first; "
-            f"{usual_words(range_, kind)}."
+            f"{network.words}the state is {number(growth)} times as large at the last unit as at the first"
+            f"{network.sizes_of}; {usual_words(range_, kind)}."
         )
-        yield outside_usual(network, "state growth", sentence, "profile", growth, range_)
+        yield outside_usual(network, "state growth", sentence, network.sizes_by, growth, range_)
+
+
+def massive_first_token(network: MeasuredNetwork) -> Iterator[Finding]:
+    first = network.first_token
+    if first is not None:
+        where = first.unit if first.unit.startswith("exit of ") else f"the entry of {first.unit}"
+        sentence = (
+            f"{network.words}the state of the first token is {number(first.times)} times as large as those of the "
+            f"others at {where}, most in channel {first.dimension}; sizes of states and branches here are without it."
+        )
+        numbers = {"times": first.times, "channel": float(first.dimension)}
+        unit = first.unit.removeprefix("exit of ")
+        yield finding_about(network, "massive first token", sentence, "notable", "depth_use", numbers, unit)
 
 
 def samples_alike(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -171,22 +184,23 @@ def branches(network: MeasuredNetwork) -> Iterator[Finding]:
     if idle:
         sentence = (
             f"{network.words}{out_of(len(idle), len(ratios))} hardly change their state: their branch is below "
-            f"{share(IDLE)} of the skip ({named(idle)})."
+            f"{share(IDLE)} of the skip{network.sizes_of} ({named(idle)})."
         )
         smallest = min(ratios[unit] for unit in idle)
         numbers = {"smallest": smallest, "units": float(len(idle))}
         weight = len(idle) / len(ratios)
-        yield finding_about(network, "idle units", sentence, "notable", "profile", numbers, unit=idle[0], weight=weight)
+        measure = network.sizes_by
+        yield finding_about(network, "idle units", sentence, "notable", measure, numbers, unit=idle[0], weight=weight)
     large = network.above_usual("branch_over_skip")
     if large:
         unit, (ratio, range_) = next(iter(large.items()))
         those = unit if len(large) == 1 else out_of(len(large), len(ratios))
         most = "" if len(large) == 1 else f", most in {unit}"
         sentence = (
-            f"{network.words}in {those} the branch drowns the skip{most}: {number(ratio)} times as large; "
-            f"{usual_words(range_, kinds.get(unit, UNKNOWN))}."
+            f"{network.words}in {those} the branch drowns the skip{most}: {number(ratio)} times as large"
+            f"{network.sizes_of}; {usual_words(range_, kinds.get(unit, UNKNOWN))}."
         )
-        yield outside_usual(network, "branch over skip", sentence, "profile", ratio, range_, unit=unit)
+        yield outside_usual(network, "branch over skip", sentence, network.sizes_by, ratio, range_, unit=unit)
 
 
 def ends_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
@@ -194,7 +208,7 @@ def ends_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
     parts, numbers = [], {}
     for quantity, words in (
         ("gradient_growth", "gradients come back {} times as large"),
-        ("state_growth", "the last state is {} times as large as the first"),
+        ("state_growth", f"the last state is {{}} times as large as the first{network.sizes_of}"),
     ):
         value, range_ = network.whole(quantity), network.usual(quantity, network.kind)
         usual = range_ is not None and value in range_
@@ -217,6 +231,7 @@ def ends_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
 def units_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
     """Of the units: what was compared with other models and is, for most of them, like those, in one sentence."""
     kinds, parts = network.coordinate("branch"), []
+    of_skips = f" of their skips{network.sizes_of}"
     numbers: dict[str, float] = {}
     for quantity, words in (("gain", "they multiply random changes by"), ("branch_over_skip", "branches are")):
         values = network.of_units(quantity)
@@ -225,7 +240,7 @@ def units_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
         if 2 * sum(inside) > len(inside) and not network.above_usual(quantity):
             lowest, highest = min(values.values()), max(values.values())
             ends = number(lowest) if number(lowest) == number(highest) else f"{number(lowest)} to {number(highest)}"
-            parts.append(f"{words} {ends}{' of their skips' if quantity == 'branch_over_skip' else ''}")
+            parts.append(f"{words} {ends}{of_skips if quantity == 'branch_over_skip' else ''}")
             numbers |= {f"{quantity}_lowest": lowest, f"{quantity}_highest": highest}
     if parts:
         among = " and ".join(models_of_kind(kind) for kind in network.kinds)

@@ -23,6 +23,15 @@ PANELS = {
     **dict.fromkeys(("a unit stands out", "gain", "usual units", "branch over skip", "idle units"), OF_EACH_UNIT),
     "samples become alike": ("effective_rank", "state_rms"),
 }
+# Of alarms: what the figure of a monitored training shows of them.
+PANELS_OF_ALARMS = {
+    "states grow": ("loss", "state_rms"),
+    "gradients vanish": ("loss", "gradient_rms"),
+    "a unit died": ("loss", "branch_spread"),
+    "samples become alike": ("loss", "state_spread"),
+    "too sharp for the rate": ("loss", "rate"),
+    "not finite": ("loss", "state_rms"),
+}
 # How much a reader has to know of a claim with each verdict.
 WEIGHT_OF_VERDICT = {"not reproduced": 4, "partly reproduced": 3, "inconclusive": 2, "reproduced": 1, "open": 0}
 
@@ -46,7 +55,8 @@ def summary_of(
     shown, about_it = next(
         ((name, found) for found in findings for name in figures if _shows(name, found)), (_first(figures), None)
     )
-    panels = PANELS.get(about_it.name, ()) if about_it is not None and about_it.measure == "profile" else ()
+    known = {"profile": PANELS, "alarms": PANELS_OF_ALARMS}.get("" if about_it is None else about_it.measure, {})
+    panels = known.get("" if about_it is None else about_it.name, ())
     return Summary(about, headline, tuple(findings), tuple(_tiles(networks))[:TILES], shown, panels)
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from skipscope.deferred import defer
 
 if TYPE_CHECKING:
+    from skipscope.inspection.inline import Report, report
     from skipscope.inspection.inspecting import inspect
     from skipscope.inspection.result import Result, load
 
-__all__ = ["Result", "inspect", "load"]
+__all__ = ["Report", "Result", "inspect", "load", "report"]
 
-defer(__name__, {"inspecting": "inspect", "result": "Result load"})
+defer(__name__, {"inline": "Report report", "inspecting": "inspect", "result": "Result load"})

@@ -9,9 +9,9 @@ from skipscope.errors import InputError
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def seconds_in(text: str | float) -> float:
-    """`90`, `90s`, `5m` or `1.5h` as seconds."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(text))
-    if not found or float(found.group(1)) <= 0:
-        raise InputError(f"budget {text}: expected a time such as 90s, 5m or 1.5h")
+def seconds_in(text: str | float, name: str = "budget", *, or_none: bool = False) -> float:
+    """`90`, `90s`, `5m` or `1.5h` as seconds. name: what it is; or_none: 0 is a time, too."""
+    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d+)?)\s*([smh]?)\s*", str(text))
+    if not found or (float(found.group(1)) <= 0 and not or_none):
+        raise InputError(f"{name} {text}: expected a time such as 90s, 5m or 1.5h")
     return float(found.group(1)) * UNITS[found.group(2)]

@@ -34,10 +34,12 @@ from skipscope.measure.layers import float_tensors, operations
 from skipscope.measure.passed_states import state_shapes
 from skipscope.measure.selection import point_of
 from skipscope.measure.spectra import joined
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.progress import Announce, Progress, announced, called, with_progress
 from skipscope.spectrum.plan import DENSE_SIDE, counted
 from skipscope.spectrum.rates import operations_per_second, product_seconds
 from skipscope.trace import Point, Span, Stage, Trunk, Unit, trace
+from skipscope.trace.read_weights import is_on_disk
 
 if TYPE_CHECKING:
     import xarray
@@ -63,6 +65,7 @@ LAW_FACTOR = 2.0  # cost of the law over that of a spectrum: it takes the spectr
 
 
 @with_progress
+@with_memory
 def inspect(
     model: nn.Module,
     x: Any,
@@ -72,6 +75,7 @@ def inspect(
     calibrate: bool = False,
     seed: int = 0,
     token_text: Sequence[Sequence[str]] | None = None,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> Result:
     """Measure a model at a batch, in about `budget` (seconds, or text such as "5m").
@@ -199,7 +203,8 @@ def _stability(trunk: Trunk, x: Any, units: Sequence[str], seed: int) -> xarray.
     if isinstance(x, Tensor) and x.dim() == 4:
         answers = trunk.at(x).output
         if isinstance(answers, Tensor) and answers.dim() == 2 and answers.shape[1] > 1:
-            found = fgsm(trunk.model, x, answers.argmax(1))
+            with trunk.runnable(x) as model:
+                found = fgsm(model, x, answers.argmax(1))
             if len(found.kept):
                 kinds = {"adversarial": found.perturbation, "random": uniform_like(found.perturbation, seed)}
                 steps = [float(step) for step in found.eps]
@@ -360,7 +365,12 @@ def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep, there: xarra
     """Condition numbers of weights and of states, from the smallest on, as long as their share of the time lasts."""
     model, inputs = trunk.model, trunk.inputs(x)
     weights = {name: tuple(weight.shape) for name, weight in model.named_parameters() if weight.dim() >= 2}
-    states = state_shapes(model, inputs)
+    states = {}
+    if is_on_disk(model) and any(program.reading is not None for program in trunk.programs()):
+        yield "condition numbers of states", "they need the model in memory, and its weights are on disk"
+    else:
+        with trunk.runnable(x):
+            states = state_shapes(model, inputs)
     left = {"weights": 0.5 * CONDITIONS * budget.seconds, "states": 0.5 * CONDITIONS * budget.seconds}
     chosen: dict[str, list[str]] = {"weights": [], "states": []}
     for kind, shapes in (("weights", weights), ("states", states)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from skipscope.runs.decisions import Decision
 from skipscope.wording import counted
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 WHAT = "inspect"
@@ -67,6 +68,20 @@ class Result:
         if not found:
             raise InputError(f"there is no figure '{name}'; there are {', '.join(figures) or 'none'}")
         return figures[found[0]]
+
+    def to_pandas(self, dataset: str | None = None, *, over: Sequence[str] | None = None) -> pandas.DataFrame:
+        """All numbers in one long table: `dataset`, `variable`, a column per dimension (`unit`, `sample`), `value`.
+
+        dataset: of this one alone, with a column per variable and a row per combination of the dimensions `over`; by
+        default those that most of its variables have, such as unit and sample.
+        """
+        from skipscope.inspection.tables import long_table, wide_table
+
+        if dataset is not None:
+            return wide_table(self[dataset], over)
+        if over is not None:
+            raise InputError(f"over={over!r}: a choice of dimensions needs a dataset: to_pandas('profile', over=...)")
+        return long_table(self.datasets)
 
     def save(self, path: Path | str) -> Path:
         """As a run folder, which must be new or empty."""

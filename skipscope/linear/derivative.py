@@ -18,7 +18,8 @@ again and again pays for that. A pull u -> J^T u is linear in u, so its own reve
 push of few tangents on it is recorded once, compared with forward mode, and used where both give the same to rounding.
 Measured on one core of a CPU at units of a ResNet-20 and of a small GPT-2, recording costs as much as one push, and a
 push of one to four tangents then takes a half to an eighth of the time. Functions with many weights stay with forward
-mode.
+mode, and so does a GPU, which takes three times as long for the second derivative of a convolution; there products with
+few vectors are captured instead (`captured`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -33,6 +35,7 @@ from torch import Tensor
 
 from skipscope.cores import threads_for
 from skipscope.errors import SkipscopeError, first_line
+from skipscope.linear.captured import CapturedProduct
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring, normal, random_numbers
 from skipscope.trace.freshness import WhileFresh
@@ -58,6 +61,7 @@ class Derivative:
         self._pullback: Callable[[Tensor], tuple[Tensor]] | None = None
         self._pushforward: Callable[[Tensor], tuple[Tensor]] | None = None
         self._pushes = 0  # of few tangents
+        self._captured_push, self._captured_pull = _captured_pair(function, state)
         self._recorded: tuple[Tensor, Tensor] | None = None
         self._rows: Tensor | None = None
 
@@ -75,14 +79,19 @@ class Derivative:
     def forget(self) -> None:
         """Drop the recorded graphs: they hold every intermediate value. Rows, which cost more, are kept."""
         self._pullback = self._recorded = self._pushforward = None
+        for captured in (self._captured_push, self._captured_pull):
+            if captured is not None:
+                captured.forget()
 
     # -- routes
 
     def _push_block(self, tangents: Tensor) -> Tensor:
         load_forward_mode()
         with torch.no_grad():
+            if self._captured_push is not None:
+                return self._in_one_launch(self._captured_push, tangents, self._push_by_vmap, self.exit_axis)
             if len(tangents) > FEW_TANGENTS or not self._is_light:
-                return torch.func.vmap(self._jvp)(tangents)
+                return self._push_by_vmap(tangents)
             self._pushes += 1
             if self._pushes == RECORD_AT:
                 self._record_pushforward()
@@ -116,16 +125,26 @@ class Derivative:
                 raise
             self._pullback = None
             return
-        if not isinstance(made, str) and self._same_product(made[1], expected):
+        if not isinstance(made, str) and self._same_product(made[1], expected, self.exit_axis):
             self._pushforward = made[0]
 
-    def _same_product(self, found: Tensor, expected: Tensor) -> bool:
-        """Whether one push (1, *output) is another one, to rounding in every sample."""
+    def _same_product(self, found: Tensor, expected: Tensor, axis: int) -> bool:
+        """Whether the first of some products (k, ...) is another one, to rounding in every sample."""
         if found.shape != expected.shape or found.dtype != expected.dtype:
             return False
-        rows = by_sample(expected[0], self.exit_axis)  # B, m
-        off = (by_sample(found[0], self.exit_axis) - rows).norm(dim=1)
+        rows = by_sample(expected[0], axis)  # B, m
+        off = (by_sample(found[0], axis) - rows).norm(dim=1)
         return bool((off <= SAME_PRODUCT * torch.finfo(expected.dtype).eps * rows.norm(dim=1)).all())
+
+    def _in_one_launch(self, captured: CapturedProduct, vectors: Tensor, product: Function, axis: int) -> Tensor:
+        """A product on a GPU, captured where it has few vectors and comes again. axis: of the samples in it."""
+        if len(vectors) > FEW_TANGENTS:
+            return product(vectors)
+        found = captured.of(vectors, lambda found: self._same_product(found, product(vectors), axis))
+        return product(vectors) if found is None else found
+
+    def _push_by_vmap(self, tangents: Tensor) -> Tensor:
+        return torch.func.vmap(self._jvp)(tangents)
 
     def _push_singly(self, tangents: Tensor) -> Tensor:
         load_forward_mode()
@@ -133,7 +152,7 @@ class Derivative:
             return torch.stack([self._jvp(tangent) for tangent in tangents])
 
     def _jvp(self, tangent: Tensor) -> Tensor:
-        return torch.func.jvp(self.function, (self.state,), (tangent,))[1]
+        return _pushed(self.function, self.state, tangent)
 
     def _push_by_double_backward(self, tangents: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -165,7 +184,12 @@ class Derivative:
 
     def _pull_block(self, cotangents: Tensor) -> Tensor:
         with torch.no_grad():  # weights that require gradients would keep a second graph alive
-            return torch.func.vmap(self._recorded_pullback())(cotangents)[0]
+            if self._captured_pull is None:
+                return self._pull_by_vmap(cotangents)
+            return self._in_one_launch(self._captured_pull, cotangents, self._pull_by_vmap, self.axis)
+
+    def _pull_by_vmap(self, cotangents: Tensor) -> Tensor:
+        return _batched(self._recorded_pullback())(cotangents)
 
     def _recorded_pullback(self) -> Callable[[Tensor], tuple[Tensor]]:
         if self._pullback is None:
@@ -191,6 +215,24 @@ PULLS: dict[str, Callable[[Derivative, Tensor], Tensor]] = {
     "reverse mode": Derivative._pull_block,
     "reverse mode, one at a time": Derivative._pull_singly,
 }
+
+
+def _captured_pair(function: Function, state: Tensor) -> tuple[CapturedProduct | None, CapturedProduct | None]:
+    """To push and to pull on a GPU. They do not refer to the derivative that uses them, so that it is freed as soon as
+    nobody else does."""
+    if state.device.type != "cuda":
+        return None, None
+    check = function.check if isinstance(function, WhileFresh) else lambda: None
+    push = CapturedProduct(lambda: torch.func.vmap(partial(_pushed, function, state)), check)
+    return push, CapturedProduct(lambda: _batched(torch.func.vjp(function, state)[1]), check)
+
+
+def _pushed(function: Function, state: Tensor, tangent: Tensor) -> Tensor:
+    return torch.func.jvp(function, (state,), (tangent,))[1]
+
+
+def _batched(pullback: Callable[[Tensor], tuple[Tensor]]) -> Function:
+    return lambda cotangents: torch.func.vmap(pullback)(cotangents)[0]
 
 
 def _gradient(output: Tensor, leaf: Tensor, weight: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
 from skipscope.numerics import measuring
 from skipscope.renamed import renamed_parameters
+from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.inputs import in_own_memory
 
 
@@ -90,14 +91,20 @@ class Jacobian(Operator):
         return unflatten(block, self.output_shape, self.exit_axis)
 
     def _bytes_per_vector(self) -> int:
-        """A few states of the larger side are alive at a time in each pass."""
-        return 8 * max(self.state.numel(), prod(self.output_shape)) * self.state.element_size()
+        """A few values of the size of the largest are alive at a time in each pass."""
+        inside = self.function.largest() if isinstance(self.function, WhileFresh) else 0
+        return 8 * max(self.state.numel(), prod(self.output_shape), inside) * self.state.element_size()
 
     # -- other forms
 
     def take(self, samples: Sequence[int]) -> Operator:
-        taken = self._in_other_form(samples, self.dtype) if self._in_other_form is not None else None
-        return _Among(self, samples) if taken is None else taken
+        """On a GPU most of the samples are taken along with the others: their products are captured already, and a few
+        samples more cost less than another capture."""
+        if list(samples) == list(range(self.shape[0])):
+            return self
+        most = self.device.type == "cuda" and len(set(samples)) > self.shape[0] / 2
+        alone = None if most or self._in_other_form is None else self._in_other_form(samples, self.dtype)
+        return _Among(self, samples) if alone is None else alone
 
     def double(self) -> Operator:
         if self.dtype == torch.float64:
@@ -139,6 +146,7 @@ class _Among(Operator):
         self.whole, self.samples = whole, list(samples)
         self.shape = (len(self.samples), *whole.shape[1:])
         self.dtype, self.device, self.name = whole.dtype, whole.device, whole.name
+        self.token_route = whole.token_route
 
     @property
     def eps(self) -> float:
@@ -159,7 +167,7 @@ class _Among(Operator):
         return whole.index_add_(0, torch.as_tensor(self.samples, device=block.device), block)
 
     def take(self, samples: Sequence[int]) -> Operator:
-        return _Among(self.whole, [self.samples[i] for i in samples])
+        return self.whole.take([self.samples[i] for i in samples])
 
     def double(self) -> Operator:
         return _Among(self.whole.double(), self.samples)

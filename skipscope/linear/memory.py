@@ -9,17 +9,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from skipscope.errors import out_of_memory as out_of_memory
+from skipscope.memory_limit import left_of_limits, smallest_limit
+
 LARGEST_BLOCK = 1024  # more vectors at once gain nothing on any device
 SHARE_OF_FREE_MEMORY = 0.4  # of the free memory that one product may take
 ALWAYS_FITS = 1 << 26  # bytes of a product for which nobody is asked what is free: asking takes longer than the product
-
-
+LARGEST_LIMIT = 1 << 62  # bytes, where the user sets none
 GUESSED_FREE_BYTES = 2 << 30  # bytes, where the system does not report what is free
 
 
 def free_bytes(device: torch.device) -> int:
-    known = known_free_bytes(device)
-    return GUESSED_FREE_BYTES if known is None else known
+    """What may be taken on a device: what is free, and no more than is left of a limit of the user's."""
+    known, left = known_free_bytes(device), left_of_limits(device)
+    free = GUESSED_FREE_BYTES if known is None else known
+    return free if left is None else min(free, left)
 
 
 def known_free_bytes(device: torch.device) -> int | None:
@@ -54,7 +58,7 @@ def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vect
     """The product of a block of vectors (B, n, k), as many at a time as fit."""
     count = block.shape[2]
     size = min(count, LARGEST_BLOCK)
-    if size * bytes_per_vector > ALWAYS_FITS:
+    if size * bytes_per_vector > min(ALWAYS_FITS, (smallest_limit() or LARGEST_LIMIT) // 16):
         size = max(1, min(size, int(SHARE_OF_FREE_MEMORY * free_bytes(block.device) / bytes_per_vector)))
     results: list[Tensor] = []
     start = 0
@@ -69,8 +73,3 @@ def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vect
             if block.device.type == "cuda":
                 torch.cuda.empty_cache()
     return results[0] if len(results) == 1 else torch.cat(results, 2)
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Did an allocation fail, on whatever device?"""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

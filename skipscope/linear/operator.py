@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear.memory import in_blocks
 from skipscope.trace.freshness import asked_once as asked_once  # for solvers: their many products are one measurement
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Operator(ABC):
     dtype: torch.dtype
     device: torch.device
     name: str = "operator"
+    token_route: str | None = None  # of a Jacobian between tokens: "path of the chosen tokens", or the whole sequence
 
     def matmat(self, V: Tensor) -> Tensor:
         """A V: (B, n, k) -> (B, m, k)."""
@@ -154,12 +156,18 @@ class Operator(ABC):
 class Dense(Operator):
     """Matrices that are there: (B, m, n) or one (m, n)."""
 
-    def __init__(self, matrix: Tensor, name: str = "matrix") -> None:
+    def __init__(self, matrix: Tensor, name: str = "matrix", *, eps: float | None = None) -> None:
+        """eps: the rounding unit of the arithmetic that the entries come from, where it is not that of their type."""
         if matrix.dim() not in (2, 3):
             raise InputError(f"expected a matrix (m, n) or a batch of them (B, m, n), got shape {tuple(matrix.shape)}")
         self.matrix = matrix if matrix.dim() == 3 else matrix[None]
         self.shape = (self.matrix.shape[0], self.matrix.shape[1], self.matrix.shape[2])
         self.dtype, self.device, self.name = matrix.dtype, matrix.device, name
+        self._eps = eps
+
+    @property
+    def eps(self) -> float:
+        return super().eps if self._eps is None else self._eps
 
     def _matmat(self, V: Tensor) -> Tensor:
         return self.matrix @ V
@@ -168,10 +176,10 @@ class Dense(Operator):
         return self.matrix.mT @ U
 
     def take(self, samples: Sequence[int]) -> Dense:
-        return Dense(self.matrix[list(samples)], self.name)
+        return Dense(self.matrix[list(samples)], self.name, eps=self._eps)
 
     def double(self) -> Dense:
-        return Dense(self.matrix.double(), self.name)
+        return Dense(self.matrix.double(), self.name, eps=self._eps)
 
     def dense(self, block: int = DENSE_BLOCK) -> Tensor:
         return self.matrix
@@ -183,6 +191,7 @@ class _Derived(Operator):
     def __init__(self, parts: Sequence[Operator], shape: tuple[int, int, int], name: str) -> None:
         self.parts, self.shape, self.name = tuple(parts), shape, name
         self.dtype, self.device = parts[0].dtype, parts[0].device
+        self.token_route = next((part.token_route for part in parts if part.token_route is not None), None)
         for part in parts[1:]:
             if part.dtype != self.dtype or part.shape[0] != shape[0]:
                 raise InputError(f"{parts[0]!r} and {part!r} differ in their type or in their number of samples")
@@ -303,10 +312,17 @@ class Restricted(_Derived):
         return Restricted(parts[0], self.rows, self.columns)
 
     def _matmat(self, V: Tensor) -> Tensor:
-        return self.parts[0]._matmat(self._spread(V, self.columns, self.parts[0].shape[2]))[:, self.rows]
+        part, size = self.parts[0], self.parts[0].shape[2]
+        return in_blocks(lambda v: part._matmat(self._spread(v, self.columns, size))[:, self.rows], V, self._bytes)
 
     def _rmatmat(self, U: Tensor) -> Tensor:
-        return self.parts[0]._rmatmat(self._spread(U, self.rows, self.parts[0].shape[1]))[:, self.columns]
+        part, size = self.parts[0], self.parts[0].shape[1]
+        return in_blocks(lambda u: part._rmatmat(self._spread(u, self.rows, size))[:, self.columns], U, self._bytes)
+
+    @property
+    def _bytes(self) -> int:
+        """Of one vector and its product, of all rows and columns."""
+        return self.dtype.itemsize * sum(self.parts[0].shape[1:]) * self.shape[0]
 
     def _spread(self, block: Tensor, indices: Tensor, size: int) -> Tensor:
         whole = block.new_zeros(block.shape[0], size, block.shape[2])

@@ -26,7 +26,8 @@ and exits of one shape; V_j^T J_i U_j an entry of i like the exit of j and the o
 one decomposition, so that signs mean something: the sign of the pair (u_k, v_k) is free, that of u_k v_k^T is not.
 
 Cost per unit and sample: a decomposition (`ss.svd`), then K products for every unit that fits and every random
-draw; no pair needs a decomposition of its own.
+draw; no pair needs a decomposition of its own. Between chosen tokens (`tokens=`) only their own path is differentiated
+where that is exact (coordinate `token_route`), and up to d = 8192 its matrix is made, with d transposed products.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from torch import Tensor
 from skipscope.errors import InputError
 from skipscope.linear import Operator
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
+from skipscope.linear.positions import Tokens
 from skipscope.measure.descriptions import described
 from skipscope.measure.jacobian_pairs import WAYS, Member, Options, frame, pairs, repeated
 from skipscope.measure.selection import (
@@ -56,6 +58,8 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
+from skipscope.measure.token_matrices import KeptMatrices, as_matrix
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import SVD, svd
@@ -87,6 +91,7 @@ DIMENSIONS = {
 @renamed_parameters(positional=("k",), tolerance="tol")
 @with_progress
 @asked_once()
+@with_memory
 def alignment(
     trunk: Trunk,
     x: Any,
@@ -104,6 +109,7 @@ def alignment(
     tol: float | None = None,
     max_products: int | None = None,
     seed: int = 0,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point.
@@ -126,9 +132,7 @@ def alignment(
         raise InputError("units=[] names no unit; leave it out for all")
     given = point_of(trunk, x)
     indices, point = sample_indices(given.batch, samples), point_of(trunk, given, samples)
-    members = [
-        _member(unit, "unit" if of == "unit" or unit.without_skip else "branch", point, tokens) for unit in chosen
-    ]
+    members = [_member(unit, "unit" if of == "unit" or unit.without_skip else "branch", tokens) for unit in chosen]
     pieces = _pieces(members, point, options)
     done, tell = itertools.count(1), called(progress)
 
@@ -137,7 +141,8 @@ def alignment(
         if tell is not None:
             tell(next(done), 2 * len(members) * len(pieces))
 
-    rows = [_measured(members, point, some, options, step) for some in pieces]
+    routes: dict[int, str] = {}
+    rows = [_measured(members, point, some, options, routes, step) for some in pieces]
     data: dict[str, Any] = {}
     for name, dimensions in DIMENSIONS.items():
         if name in rows[0]:
@@ -150,6 +155,7 @@ def alignment(
         "other": [unit.name for unit in chosen],
         "part": ("unit", [member.part for member in members]),
         "arithmetic": ("unit", arithmetic),
+        **({} if tokens is None else {"token_route": ("unit", [routes[place] for place in range(len(members))])}),
         "sample": indices,
     }
     about = attributes(
@@ -184,11 +190,13 @@ def _check(options: Options, of: str) -> None:
         raise InputError(f"route={options.route!r}: expected one of {', '.join(get_args(Route))}")
 
 
-def _member(unit: Unit, part: Part, point: Point, tokens: tuple[Any, Any] | None) -> Member:
+def _member(unit: Unit, part: Part, tokens: tuple[Any, Any] | None) -> Member:
     if tokens is None:
         return Member(unit, part, unit.entry_shape, unit.exit_shape)
-    _, m, n = unit.jacobian(point, of=part, tokens=tokens).shape
-    return Member(unit, part, (n, unit.entry_shape[-1]), (m, unit.exit_shape[-1]))
+    chosen = Tokens.of(unit, tokens)
+    sides = ((chosen.entries, unit.entry_shape[1]), (chosen.exits, unit.exit_shape[1]))
+    entry, exit_ = ((len(positions) * width, width) for positions, width in sides)
+    return Member(unit, part, entry, exit_)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -200,21 +208,33 @@ def _name(dtype: torch.dtype) -> str:
 
 def _pieces(members: Sequence[Member], point: Point, options: Options) -> list[list[int]]:
     """Samples whose vectors of all units are in memory together."""
-    units = [member.unit for member in members]
-    sides = [prod(shape) for unit in units for shape in (unit.entry_shape, unit.exit_shape)]
+    whole = options.tokens is None
+    sides = [prod(shape) if whole else shape[0] for one in members for shape in (one.entry, one.exit)]
     blocks = 2 * len(members) + options.chance
     needed = 8 * (options.kept * sum(sides) + 4 * blocks * options.k * max(sides))
-    at_once = max(1, int(SHARE_OF_FREE_MEMORY * free_bytes(point.entry(units[0]).device) / needed))
+    at_once = max(1, int(SHARE_OF_FREE_MEMORY * free_bytes(point.entry(members[0].unit).device) / needed))
     return [list(range(start, min(start + at_once, point.batch))) for start in range(0, point.batch, at_once)]
 
 
 def _measured(
-    members: Sequence[Member], point: Point, samples: Sequence[int], options: Options, step: Callable[[], None]
+    members: Sequence[Member],
+    point: Point,
+    samples: Sequence[int],
+    options: Options,
+    routes: dict[int, str],
+    step: Callable[[], None],
 ) -> dict[str, Tensor]:
-    """Every variable, for some of the samples."""
+    """Every variable, for some of the samples. routes: filled with the way that each unit's tokens were followed."""
     found, norms = [], []
-    for member in members:
-        J = member.jacobian(point, samples, options)
+    kept = KeptMatrices()
+
+    def jacobian(place: int) -> Operator:
+        (J,) = kept.of(place, lambda: [as_matrix(members[place].jacobian(point, samples, options), options.route)])
+        return J
+
+    for place in range(len(members)):
+        J = jacobian(place)
+        routes[place] = J.token_route or ""
         triplets, square, error = _decomposed(J, options)
         found.append(triplets)
         norms.append((square, error))
@@ -224,7 +244,7 @@ def _measured(
     frames = [frame(triplets, width) for triplets in found]
     rows = []
     for place, (member, triplets) in enumerate(zip(members, found, strict=True)):
-        J = member.jacobian(point, samples, options)
+        J = jacobian(place)
         alone = _alone(triplets, norms[place], frames[place].counts, member.fits(member, "vju"), longest, options)
         rows.append(alone | pairs(J, place, members, frames, samples, options))
         step()

@@ -51,6 +51,7 @@ from skipscope.linear.memory import free_bytes
 from skipscope.measure.descriptions import described
 from skipscope.measure.features import Batches, Features, check_classifier, checked_layers, found_classifier, placed
 from skipscope.measure.selection import refuse_batch_statistics
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.renamed import renamed_parameters
 from skipscope.trace import Trunk, trace
 from skipscope.trace.running_statistics import never_seen
@@ -66,6 +67,7 @@ REREAD_TOLERANCE = 1e-4  # of the size of features: by how much class means may 
 
 
 @renamed_parameters(samples="samples_per_class")
+@with_memory
 def collapse(
     model: nn.Module,
     data: Any,
@@ -74,6 +76,7 @@ def collapse(
     layers: Sequence[str] | None = None,
     batch: int = BATCH,
     samples_per_class: int | None = None,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Measure a classifier's features over labelled data; dimension `layer`.
 

@@ -44,6 +44,7 @@ from skipscope.measure.descriptions import described
 from skipscope.measure.gradient_ranks import GradientRanks
 from skipscope.measure.layers import Chosen, acting_weights, main_tensor, modules_with_weights
 from skipscope.measure.passed_states import Passed
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.spectrum import condition_number
 from skipscope.spectrum.condition import Condition, Reduction
 from skipscope.trace.export import in_full_precision
@@ -62,6 +63,7 @@ MODES = 4  # of the weights of two-dimensional convolutions; more where a tensor
 Loss = Callable[..., Tensor]
 
 
+@with_memory
 def conditioning(
     model: nn.Module,
     x: Any,
@@ -73,6 +75,7 @@ def conditioning(
     weights: bool = True,
     training: bool = False,
     batch_axis: int = 0,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Measure a model at a batch; dimensions `weight`, `layer`, `reduction`, `mode`.
 

@@ -17,8 +17,9 @@ A pair of matrices counts the smaller k_used of the two. A block is a run of uni
 number: h.3.attn and h.3.mlp are block h.3.
 
 Everything is in float64. Cost per block, sample and exit token: d products with the transposed Jacobian give the
-matrices of all entry tokens up to d = 1024 (above that, `ss.svd` from products), then one SVD for each pair and K
-products with a d x d matrix for each coupling.
+matrices of all entry tokens up to d = 8192 (above that, `ss.svd` from products), then one decomposition for each pair
+and K products with a d x d matrix for each coupling. Products are those of the tokens' own path where that is exact,
+about as many times cheaper than those of the sequence as it has tokens (coordinate `token_route`).
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ from skipscope.measure.selection import (
     sample_indices,
 )
 from skipscope.measure.token_jacobians import TokenJacobians, TokenPair, members_of, pairs_of
+from skipscope.measure.token_matrices import KEPT_BYTES
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.numerics import random_numbers
 from skipscope.progress import Progress, called, with_progress
 from skipscope.spectrum import svd
-from skipscope.spectrum.plan import DENSE_SIDE, Route
+from skipscope.spectrum.plan import Route
 from skipscope.trace import Trunk
 from skipscope.trace.freshness import asked_once
 
@@ -69,6 +72,7 @@ DIMENSIONS = {
 
 @with_progress
 @asked_once()
+@with_memory
 def coupling(
     trunk: Trunk,
     x: Any,
@@ -82,6 +86,7 @@ def coupling(
     route: Route = "auto",
     tol: float | None = None,
     seed: int = 0,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `other`, `sample`, `pair` and `other_pair`.
@@ -101,13 +106,12 @@ def coupling(
     pairs = pairs_of(tokens, count)
     given = point_of(trunk, x)
     indices, point = sample_indices(given.batch, samples), point_of(trunk, given, samples)
-    dense = route == "dense" or (route == "auto" and width <= DENSE_SIDE)
     k = min(k, width)
     tell, steps = called(progress), 0
     pieces = _pieces(point.batch, len(members) * len(pairs), width, point.entry(members[0].units[0]).device)
     rows = []
     for piece in pieces:
-        jacobians = TokenJacobians(members, point, piece, pairs, dense=dense)
+        jacobians = TokenJacobians(members, point, piece, pairs, route)
         grid = _Grid(jacobians, pairs, k, route, tol, seed)
         for place in range(len(members)):
             grid.decompose(place)
@@ -140,6 +144,10 @@ def coupling(
         "other_pair": [pair.name for pair in pairs],
         "entry_token": ("pair", [pair.entry for pair in pairs]),
         "exit_token": ("pair", [pair.exit for pair in pairs]),
+        "token_route": (
+            ("unit", "pair"),
+            [[jacobians.routes[place, pair] for pair in pairs] for place in range(len(members))],
+        ),
     }
     return described(xarray.Dataset(data, coordinates, about))
 
@@ -156,8 +164,9 @@ def _check(k: int, of: str, chance: int, route: str) -> None:
 
 
 def _pieces(batch: int, matrices: int, width: int, device: torch.device) -> list[list[int]]:
-    """Samples whose matrices are in memory together."""
-    needed = 3 * 8 * matrices * width**2
+    """Samples whose matrices are in memory together: those of all blocks where they are kept, of one otherwise."""
+    one = 8 * width**2
+    needed = 3 * (one * matrices if one * matrices <= KEPT_BYTES else KEPT_BYTES + one)
     at_once = max(1, int(SHARE_OF_FREE_MEMORY * free_bytes(device) / needed))
     return [list(range(start, min(start + at_once, batch))) for start in range(0, batch, at_once)]
 

@@ -43,6 +43,7 @@ from skipscope.linear.hessian import Hessian
 from skipscope.linear.hessian_options import Loss, Params, Reduction, chosen_parameters
 from skipscope.linear.memory import free_bytes
 from skipscope.measure.descriptions import described
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.numerics import measuring
 from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
@@ -69,6 +70,7 @@ INSIDE = "is inside the spectrum, which only route='exact' sees"
 
 @renamed_parameters(mode="route")
 @with_progress
+@with_memory
 def curvature(
     model: nn.Module,
     loss: Loss,
@@ -84,6 +86,7 @@ def curvature(
     steps: int = 64,
     max_products: int | None = None,
     seed: int = 0,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure `loss(model(input), target)` over all batches; dimension `eigenvalue`, and `grid` for the density.

@@ -61,6 +61,7 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.progress import Progress, called, with_progress
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.freshness import asked_once
@@ -73,6 +74,7 @@ SCOPES = ("all", "without the first")
 
 @with_progress
 @asked_once()
+@with_memory
 def depth_use(
     trunk: Trunk,
     x: Any,
@@ -83,6 +85,7 @@ def depth_use(
     targets: Any = None,
     head: bool | None = None,
     skipping: bool = True,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `state`, `sample`, `position` and `scope`.
@@ -241,7 +244,7 @@ class _Panel:
             where = flat.abs().argmax(1)
             largest = flat.gather(1, where[:, None])[:, 0]
             middle = torch.from_numpy(numpy.median(flat.abs().numpy(), axis=1))
-            position = torch.tensor(self.positions)[places[where // state.shape[-1]]]
+            position = torch.tensor(self.positions, device="cpu")[places[where // state.shape[-1]]]
             # Of an image (channels, height, width) the channel; the last axis of tokens is that of the channels.
             per_channel = 1 if len(shape) != 3 else shape[1] * shape[2]
             one = {

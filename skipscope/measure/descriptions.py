@@ -58,6 +58,7 @@ COMMON: Descriptions = {
         layer="layer",
         part="part of the unit that was differentiated",
         arithmetic="floating-point type of the computation",
+        token_route="what was differentiated: the path of the chosen tokens, or the whole sequence and why",
     ),
     **_numbers(
         stage="number of the stage, from 1; -1 for none",
@@ -81,6 +82,9 @@ _PROFILE = {
             branch_over_skip="size of the branch over size of the skip",
             cosine="cosine between branch and skip",
             gradient_rms="root mean square of the gradient at the unit's entry",
+            gradient_gain="size of the gradient at the unit's entry over its size at the exit",
+            state_spread="what differs between the samples' states over their size, at the unit's entry",
+            branch_spread="what differs between the samples' branches over the size of the skip",
             jacobian_square="mean square of the unit's singular values",
             effective_rank="effective rank of the states of all samples at the unit's entry",
         ),

@@ -129,7 +129,9 @@ class Member:
 
     def jacobian(self, point: Point, samples: Sequence[int], options: Options) -> Operator:
         tail = options.tail and self.part == "branch"
-        whole: Operator = self.unit.jacobian(point, of=self.part, tail=tail, tokens=options.tokens)
+        # Between tokens in float64 at once: the path of a token is compared with the whole sequence in that type.
+        dtype = torch.float64 if options.tokens is not None and self.unit.in_any_type else None
+        whole: Operator = self.unit.jacobian(point, of=self.part, tail=tail, tokens=options.tokens, dtype=dtype)
         return (whole if len(samples) == whole.shape[0] else whole.take(samples)).double()
 
     def fits(self, other: Member, way: str) -> bool:

@@ -39,6 +39,7 @@ from skipscope.errors import InputError
 from skipscope.linear.law import Law, law_or_reason
 from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Units, attributes, chosen_units, labels, point_of
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import Spectrum
 from skipscope.spectrum.full import COUNTS_AS_ONE, Route, full_spectrum
@@ -58,6 +59,7 @@ AT_ONCE = 256  # samples whose states are held at a time, where nothing is decom
 
 
 @renamed_parameters(tolerance="tol")
+@with_memory
 def law(
     trunk: Trunk,
     x: Any,
@@ -68,6 +70,7 @@ def law(
     route: Route = "auto",
     count_only: bool = False,
     changed: Callable[[Unit], Unit] | None = None,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Counts and bounds at a batch of model inputs or a point; dimensions `unit` and `sample`, and `bound`.
 

@@ -53,6 +53,7 @@ from skipscope.measure.selection import (
     point_of,
     refuse_batch_statistics,
 )
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.numerics import random_numbers
 from skipscope.progress import Progress, called, with_progress
 from skipscope.trace import Point, Trunk
@@ -67,6 +68,7 @@ LEAST_PROMPTS = 8  # that the stopping rule needs for a standard error
 
 @with_progress
 @asked_once()
+@with_memory
 def lens(
     trunk: Trunk,
     prompts: Any,
@@ -78,6 +80,7 @@ def lens(
     dtype: torch.dtype | str | None = None,
     compared_rows: int = 8,
     seed: int = 0,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Average over prompts: a batch of model inputs or a point, or a list or iterator of batches; dimensions `unit`,
@@ -205,7 +208,7 @@ class _Lens:
         alone = _some(self.first, [0])
         at = self.chain.at(alone)
         if compared_rows:
-            order = torch.randperm(self.width, generator=random_numbers("compared rows", seed))
+            order = torch.randperm(self.width, generator=random_numbers("compared rows", seed), device="cpu")
             rows = sorted(order[:compared_rows].tolist())
             self.arithmetic_error = arithmetic_error(at, self.places, self.tokens, self.arithmetic, rows)
         last = alone.exit(self.line[-1]).movedim(exit_axis(self.line[-1], self.line[-1]), 0)[0]

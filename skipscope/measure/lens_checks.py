@@ -26,9 +26,9 @@ def arithmetic_error(
     In float64 the states are computed again from the first one on, so that the rounding of the forward pass counts too.
     """
     if arithmetic == EXACT:
-        return torch.zeros(len(places), dtype=torch.float64)
+        return torch.zeros(len(places), dtype=torch.float64, device="cpu")
     if not all(link.span.in_any_type for link in chain.chain.links):
-        return torch.full((len(places),), float("nan"), dtype=torch.float64)
+        return torch.full((len(places),), float("nan"), dtype=torch.float64, device="cpu")
     own, exact = (Sweep(chain, places, tokens, some).rows(rows) for some in (arithmetic, EXACT))
     return torch.stack([(own[place] - exact[place]).norm() / exact[place].norm() for place in places])
 

@@ -42,6 +42,7 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.progress import Progress, called, with_progress
 from skipscope.spectrum.plan import check_fits
 from skipscope.trace import Trunk, Unit
@@ -57,6 +58,7 @@ OF_VALUES = ("eigenvalue_real", "eigenvalue_imaginary", "condition")
 
 @with_progress
 @asked_once()
+@with_memory
 def normality(
     trunk: Trunk,
     x: Any,
@@ -65,6 +67,7 @@ def normality(
     samples: Samples = None,
     tokens: int | None = None,
     of: str = "unit",
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.

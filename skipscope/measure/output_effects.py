@@ -54,7 +54,7 @@ class Effects:
         last = self.at.chain.links[-1].span.exit_shape
         for state, shape in self._states():
             fits = shape == last
-            value = divergence(own, self._logits(state)) if fits else torch.full(own.shape[:-1], float("nan"))
+            value = divergence(own, self._logits(state)) if fits else own.new_full(own.shape[:-1], float("nan"))
             lens.append(self._picked(value.double()))
             step()
         for unit in self.units if skipping else []:

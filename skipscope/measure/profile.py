@@ -5,7 +5,10 @@ branch_over_skip     |F(h)| / |S(h)|
 cosine               <F(h), S(h)> / (|F(h)| |S(h)|)
 sum_zeros            entries of S(h) + F(h) that are exactly zero: a ReLU after the sum has the derivative 0 there by
                      convention
+state_spread         |h - mean of h| / |h|, the mean over the samples: 0 where all samples have come to one state
+branch_spread        |F(h) - mean of F| / |S(h)|: 0 where the branch adds the same to every sample
 gradient_rms         |dL/dh| / sqrt(n) at the unit's entry
+gradient_gain        |dL/dh| / |dL/dy|, y the unit's exit: what the unit makes of the size of a gradient
 jacobian_square      |J|_F^2 / n, the mean square of the unit's singular values, from random probes:
                      E |J z|^2 = |J|_F^2 for signs z; `jacobian_square_error` is the standard error of the mean
 effective_rank       exp(entropy) of the squared singular values of the batch of entries, samples x n: between 1 and
@@ -28,6 +31,7 @@ from skipscope.linear.derivative import attempt, by_sample
 from skipscope.measure.descriptions import described
 from skipscope.measure.layers import float_tensors
 from skipscope.measure.selection import Units, attributes, chosen_units, exit_axis, labels, point_of
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.numerics import measuring, normal, random_numbers, signs
 from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.freshness import asked_once
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 
 @asked_once()
+@with_memory
 def profile(
     trunk: Trunk,
     x: Any,
@@ -45,22 +50,26 @@ def profile(
     loss: Callable[[Any], Tensor] | None = None,
     probes: int = 8,
     seed: int = 0,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Measure units (names or indices, all by default) at a batch of model inputs or a point; dimensions `unit` and
     `sample`.
 
+    probes: random vectors for `jacobian_square`; 0 leaves it out, and with it most of the time.
+
     loss: a scalar function of the model's output for the gradients; without one they are those of the output along a
     random direction of about unit length per sample, which says how gradients travel, not how large a loss makes them.
     """
-    if probes < 2:
-        raise InputError(f"probes={probes}: at least 2 are needed for an error estimate")
+    if probes < 0 or probes == 1:
+        raise InputError(f"probes={probes}: expected 0, or at least 2 for an error estimate")
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
     generator = random_numbers("probes", seed)
-    gradients = attempt(lambda: point.gradients(loss or along_random_direction(point.batch, generator)))
+    found = attempt(lambda: point.gradients(loss or along_random_direction(point.batch, generator), exits=True))
     gradient = "of the given loss" if loss else "of the output along a random direction of about unit length"
-    if isinstance(gradients, str):  # an operation somewhere has no derivative: the units that have one are measured
-        gradient, gradients = f"not measured: {gradients}", [None] * len(trunk.units)
-    rows = [_unit(unit, point, gradients[unit.index], probes, seed) for unit in chosen]
+    if isinstance(found, str):  # an operation somewhere has no derivative: the units that have one are measured
+        gradient, found = f"not measured: {found}", [*[None] * 2 * len(trunk.units)]
+    back = list(zip(found[: len(trunk.units)], found[len(trunk.units) :], strict=True))
+    rows = [_unit(unit, point, back[unit.index], probes, seed) for unit in chosen]
     about = attributes(
         "profile",
         trunk,
@@ -72,23 +81,35 @@ def profile(
     return _dataset(rows, labels(chosen), about)
 
 
-def _unit(unit: Unit, point: Point, gradient: Tensor | None, probes: int, seed: int) -> dict[str, Tensor]:
-    # Probes of its own: what is drawn for a unit does not depend on which others are looked at.
-    generator = random_numbers("probes", seed, unit.index)
+def _unit(
+    unit: Unit, point: Point, gradients: tuple[Tensor | None, Tensor | None], probes: int, seed: int
+) -> dict[str, Tensor]:
+    """gradients: at the entry and at the exit."""
     entry = point.entry(unit)
     state = by_sample(entry, unit.batch_axis)
     with torch.no_grad():
         branch = by_sample(unit.branch.bound(point)(entry), exit_axis(unit, unit.branch))
         skip = by_sample(unit.skip.bound(point)(entry), exit_axis(unit, unit.skip))
     missing = torch.full_like(state[:, 0], float("nan"))
-    return {
+    arriving, sent = gradients
+    gradient = None if arriving is None else by_sample(arriving, unit.batch_axis)
+    found = {
         "state_rms": rms(state),
+        "state_spread": norm(from_mean(state)) / norm(state),
         "branch_over_skip": norm(branch) / norm(skip),
+        "branch_spread": norm(from_mean(branch)) / norm(skip),
         "cosine": (direction(branch) * direction(skip)).sum(1),
         "sum_zeros": (branch + skip == 0).sum(1),
-        "gradient_rms": missing if gradient is None else rms(by_sample(gradient, unit.batch_axis)),
-        **_square_and_rank(unit.jacobian(point), state, probes, generator),
+        "gradient_rms": missing if gradient is None else rms(gradient),
+        "gradient_gain": missing
+        if gradient is None or sent is None
+        else norm(gradient) / norm(by_sample(sent, exit_axis(unit, unit))),
     }
+    if not probes:
+        return found | {"effective_rank": effective_rank(state)}
+    # Probes of its own: what is drawn for a unit does not depend on which others are looked at.
+    generator = random_numbers("probes", seed, unit.index)
+    return found | _square_and_rank(unit.jacobian(point), state, probes, generator)
 
 
 def chain(blocks: Mapping[str, Callable[[Tensor], Tensor]], state: Tensor) -> list[Tensor]:
@@ -118,9 +139,17 @@ def chain_profile(
     rows = []
     for index, ((name, block), entry, gradient) in enumerate(zip(blocks.items(), passed, gradients, strict=False)):
         own = random_numbers("probes", seed, index)  # as `profile` draws them for a unit
-        flat = by_sample(entry, 0)
+        flat, arriving, sent = (by_sample(value, 0) for value in (entry, gradient, gradients[index + 1]))
         measured = _square_and_rank(Jacobian(block, entry, name=name), flat, probes, own)
-        rows.append({"state_rms": rms(flat), "gradient_rms": rms(by_sample(gradient, 0)), **measured})
+        rows.append(
+            {
+                "state_rms": rms(flat),
+                "state_spread": norm(from_mean(flat)) / norm(flat),
+                "gradient_rms": rms(arriving),
+                "gradient_gain": norm(arriving) / norm(sent),
+                **measured,
+            }
+        )
     return _dataset(rows, {"unit": list(blocks)}, attributes("profile", probes=probes, seed=seed))
 
 
@@ -151,6 +180,11 @@ def norm(state: Tensor) -> Tensor:
     """|h| of every sample: (B, n) -> (B,). Squares of numbers near 1e-200 or 1e200 would be none."""
     largest = _largest(state)
     return largest[:, 0] * (state / largest).norm(dim=1)
+
+
+def from_mean(state: Tensor) -> Tensor:
+    """What every sample has of its own: (B, n); NaN for a single one."""
+    return state - state.mean(0) if len(state) > 1 else torch.full_like(state, float("nan"))
 
 
 def direction(state: Tensor) -> Tensor:

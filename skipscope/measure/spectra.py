@@ -51,6 +51,7 @@ from skipscope.measure.selection import (
     point_of,
     sample_indices,
 )
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.progress import Progress, called, with_progress
 from skipscope.spectrum import Spectrum, spectral_density, svd
 from skipscope.spectrum.full import Route, full_spectrum
@@ -80,6 +81,7 @@ QUANTITIES: dict[str, Callable[[Spectrum], Tensor]] = {
 
 
 @with_progress
+@with_memory
 def spectra(
     trunk: Trunk,
     x: Any,
@@ -88,6 +90,7 @@ def spectra(
     stages: bool | Sequence[int] = True,
     route: Route = "auto",
     samples: Samples = None,
+    memory: Memory | None = None,
     progress: Progress | bool | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.
@@ -174,6 +177,7 @@ def _stacked(rows: list[Spectrum], get: Callable[[Spectrum], Tensor]) -> numpy.n
 
 
 @asked_once()
+@with_memory
 def leading(
     trunk: Trunk,
     x: Any,
@@ -184,6 +188,7 @@ def leading(
     probes: int = 8,
     steps: int = 32,
     seed: int = 0,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `rank`."""
     import xarray

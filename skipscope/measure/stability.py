@@ -53,6 +53,7 @@ from skipscope.measure.selection import (
     point_of,
     sample_indices,
 )
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum import svd
 from skipscope.spectrum.assembly import thin_svd
@@ -82,6 +83,7 @@ States = dict[int, Ends]  # by a unit's index
 
 @renamed_parameters(positional=("perturbation",), top="k")
 @asked_once()
+@with_memory
 def stability(
     trunk: Trunk,
     x: Any,
@@ -91,6 +93,7 @@ def stability(
     project: Units = None,
     k: int | None = None,
     samples: Samples = None,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs with one float tensor, and at the same batch with the perturbation added.
 

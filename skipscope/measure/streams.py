@@ -28,6 +28,7 @@ from skipscope.errors import InputError
 from skipscope.linear.derivative import by_sample
 from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Units, attributes, chosen_units, exit_axis, labels, point_of
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.trace import Point, Trunk, Unit
 
 if TYPE_CHECKING:
@@ -37,7 +38,14 @@ OF_MATRIX = ("sinkhorn_residual", "row_gain", "column_gain")
 OF_PRODUCT = ("product_row_gain", "product_column_gain", "product_second_value", "product_dobrushin")
 
 
-def streams(trunk: Trunk, x: Any, *, units: Units = None) -> xarray.Dataset:
+@with_memory
+def streams(
+    trunk: Trunk,
+    x: Any,
+    *,
+    units: Units = None,
+    memory: Memory | None = None,
+) -> xarray.Dataset:
     """Measure the units that mix streams (all by default) at a batch of model inputs or a point; dimensions `unit` and
     `sample`."""
     import xarray

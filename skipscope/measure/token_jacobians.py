@@ -1,6 +1,7 @@
 """Jacobians between tokens: d x d matrices from one position of a block's entry to one of what it adds.
 
-The rows of one exit token, pulled back once, hold the matrices of all entry tokens: d products for all of them.
+The rows of one exit token, pulled back once, hold the matrices of all entry tokens: d products for all of them, along
+the path of these tokens alone where that is exact.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import torch
 
 from skipscope.errors import InputError
 from skipscope.linear import Dense, Operator
+from skipscope.linear.token_route import OWN_PATH
 from skipscope.measure.selection import Units, chosen_units
+from skipscope.measure.token_matrices import LARGEST_SIDE, KeptMatrices
+from skipscope.spectrum.plan import DENSE_SIDE, Route
 from skipscope.trace import Point, Span, Trunk, Unit
 from skipscope.trace.trunk import Part
 
@@ -64,7 +68,8 @@ class Member:
     def between(self, point: Point, samples: Sequence[int], entries: Sequence[int], exit_: int) -> Operator:
         """(B, d, entries x d), in float64, the entry not taken off."""
         one = list(entries) if len(entries) > 1 else entries[0]
-        whole = self.span.jacobian(point, of=self.part, tail=self.part == "branch", tokens=(one, exit_))
+        dtype = torch.float64 if self.span.in_any_type else None
+        whole = self.span.jacobian(point, of=self.part, tail=self.part == "branch", tokens=(one, exit_), dtype=dtype)
         return (whole if len(samples) == whole.shape[0] else whole.take(list(samples))).double()
 
 
@@ -105,7 +110,8 @@ def blocks_of(units: Sequence[Unit]) -> list[tuple[str, list[Unit]]]:
 
 
 class TokenJacobians:
-    """Of every member and pair of tokens; matrices are kept, operators are made again when they are asked for."""
+    """Of every member and pair of tokens; operators, and matrices beyond what is kept, are made again when they are
+    asked for."""
 
     def __init__(
         self,
@@ -113,33 +119,48 @@ class TokenJacobians:
         point: Point,
         samples: Sequence[int],
         pairs: Sequence[TokenPair],
-        *,
-        dense: bool,
+        route: Route,
     ) -> None:
-        self.members, self.point, self.samples, self.pairs, self.dense = members, point, samples, pairs, dense
-        self._kept: dict[int, list[Operator]] = {}
+        self.members, self.point, self.samples, self.pairs, self.route = members, point, samples, pairs, route
+        self.routes: dict[tuple[int, TokenPair], str] = {}  # by the place of a member: how its tokens were followed
+        self._kept = KeptMatrices()
 
     def of(self, place: int) -> list[Operator]:
         """(B, d, d) for each pair of tokens."""
-        if not self.dense:
-            return [self._operator(self.members[place], pair) for pair in self.pairs]
-        if place not in self._kept:
-            self._kept[place] = self._matrices(self.members[place])
-        return self._kept[place]
+        return self._kept.of(place, lambda: self._made(place))
 
-    def _matrices(self, member: Member) -> list[Operator]:
+    def _is_dense(self, J: Operator) -> bool:
+        """Whether matrices are made: for a large one of the whole sequence its many products cost too much."""
+        followed = J.token_route is not None and J.token_route.startswith(OWN_PATH)
+        return self.route == "dense" or (
+            self.route == "auto" and J.shape[1] <= (LARGEST_SIDE if followed else DENSE_SIDE)
+        )
+
+    def _made(self, place: int) -> list[Operator]:
+        member = self.members[place]
         found: dict[TokenPair, Operator] = {}
         for exit_ in dict.fromkeys(pair.exit for pair in self.pairs):
             entries = [pair.entry for pair in self.pairs if pair.exit == exit_]
-            rows = member.between(self.point, self.samples, entries, exit_).dense()
+            J = member.between(self.point, self.samples, entries, exit_)
+            if not self._is_dense(J):
+                found.update(
+                    {TokenPair(entry, exit_): self._operator(place, TokenPair(entry, exit_)) for entry in entries}
+                )
+                continue
+            rows = J.dense()
             for entry, matrix in zip(entries, rows.chunk(len(entries), 2), strict=True):
+                pair = TokenPair(entry, exit_)
                 if member.changes and entry == exit_:
-                    matrix = matrix - torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
-                found[TokenPair(entry, exit_)] = Dense(matrix.contiguous(), member.name)
+                    matrix = matrix.clone() if len(entries) > 1 else matrix
+                    matrix.diagonal(dim1=1, dim2=2).sub_(1)
+                found[pair] = Dense(matrix.contiguous(), member.name, eps=J.eps)
+                self.routes[place, pair] = J.token_route or ""
         return [found[pair] for pair in self.pairs]
 
-    def _operator(self, member: Member, pair: TokenPair) -> Operator:
+    def _operator(self, place: int, pair: TokenPair) -> Operator:
+        member = self.members[place]
         J = member.between(self.point, self.samples, [pair.entry], pair.exit)
+        self.routes[place, pair] = J.token_route or ""
         if not member.changes or pair.entry != pair.exit:
             return J
         same = torch.eye(J.shape[1], dtype=J.dtype, device=J.device)

@@ -47,6 +47,7 @@ from skipscope.measure.selection import (
     refuse_batch_statistics,
     sample_indices,
 )
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.trace import Point, Trunk, Unit
@@ -77,6 +78,7 @@ class State:
         return point.exit(self.unit).detach().movedim(exit_axis(self.unit, self.unit), 0)
 
 
+@with_memory
 def trajectories(
     trunk: Trunk,
     x: Any,
@@ -87,6 +89,7 @@ def trajectories(
     tokens: int | None = None,
     projections: bool = True,
     seed: int = 0,
+    memory: Memory | None = None,
 ) -> xarray.Dataset:
     """Measure at a batch of model inputs or a point; dimensions `stage`, `sample`, `step` and `state`.
 

@@ -25,6 +25,7 @@ from skipscope.errors import InputError
 from skipscope.linear import Jacobian, Operator, Verification, verify
 from skipscope.measure.descriptions import described
 from skipscope.measure.selection import Jacobians, Units, chosen_units, labels, point_of
+from skipscope.memory_limit import Memory, with_memory
 from skipscope.trace import Trunk
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
 WRONG = 1e-3  # relative error of the control
 
 
-def verification(trunk: Trunk, x: Any, *, units: Units = None) -> xarray.Dataset:
+@with_memory
+def verification(
+    trunk: Trunk,
+    x: Any,
+    *,
+    units: Units = None,
+    memory: Memory | None = None,
+) -> xarray.Dataset:
     """Test every unit at a batch of model inputs or a point; dimension `unit`."""
     chosen, point = chosen_units(trunk, units), point_of(trunk, x)
     found = verification_of(Jacobians(chosen, point)).assign_coords(labels(chosen))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from skipscope.models.blocks import DiracLinear as DiracLinear
     from skipscope.models.connected import ConnectedNet as ConnectedNet
     from skipscope.models.names import build as build
+    from skipscope.models.on_disk import on_disk as on_disk
     from skipscope.models.resnet import ResNet as ResNet
     from skipscope.models.source import Source as Source
     from skipscope.models.source import resolve as resolve
@@ -22,6 +23,7 @@ __all__ = defer(
         "blocks": "DiracConv2d DiracLinear",
         "connected": "ConnectedNet",
         "names": "build",
+        "on_disk": "on_disk",
         "resnet": "ResNet",
         "source": "Source resolve",
         "specification": "ConnectedSpec ResNetSpec",

@@ -109,13 +109,18 @@ class _Made:
         if self.saved is None:
             return Recipe(words, self.untrained, self.example, **common)
         source = self.saved.file or self.saved.name
-        return Recipe(
-            words, self.trained, self.example, weights=f"weights from {source}", random_weights=False, **common
-        )
+        common |= {"weights": f"weights from {source}", "random_weights": False, "mapped": self.mapped}
+        return Recipe(words, self.trained, self.example, **common)
 
     def trained(self) -> nn.Module:
         assert self.saved is not None
         return self.saved.model(self.auto, self.config)
+
+    def mapped(self) -> nn.Module:
+        assert self.saved is not None
+        with torch.device("meta"):
+            skeleton = self.untrained()
+        return self.saved.mapped(self.transformers, skeleton)
 
     def untrained(self) -> nn.Module:
         try:

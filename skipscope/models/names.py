@@ -102,7 +102,7 @@ def parse(name: str) -> dict[str, Any]:
     if guest := _family(name):
         return guest.parse(name)
     first, *rest = name.split("-")
-    family, depth = re.fullmatch(r"(.*?)(\d*)", first).groups()  # type: ignore[union-attr]
+    family, depth = re.fullmatch(r"(.*?)(\d*)", first, re.DOTALL).groups()  # type: ignore[union-attr]
     inputs = INPUTS | LARGE_INPUTS
     if family not in FAMILIES:
         refuse(name, f"no family '{family}'", "families", family, [*FAMILIES, *beginnings()], GRAMMAR)

@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from skipscope.errors import InputError
+from skipscope.errors import InputError, first_line, out_of_memory
+from skipscope.flat_pickles import require_flat_torch_file
+from skipscope.models.gguf_tensors import gguf_tensors
+from skipscope.models.mapped_files import INDEX, stored_tensors
+from skipscope.models.on_disk import put_in_place
 from skipscope.models.origin import Origin, revision_of
 from skipscope.models.request import there
 
@@ -37,9 +42,11 @@ class Pretrained:
 
     @classmethod
     def at(cls, name: str, shown: str, trust_remote_code: bool) -> Pretrained:
-        """name: a folder, OWNER/NAME or a .gguf file."""
+        """name: a folder, OWNER/NAME or OWNER/NAME@REVISION in the local cache, or a .gguf file."""
         options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
         file = Path(name)
+        if "@" in name and not there(file.exists):
+            name, _, options["revision"] = name.rpartition("@")
         if not there(file.is_file):
             return cls(name, shown, options)
         if importlib.util.find_spec("gguf") is None:
@@ -69,9 +76,32 @@ class Pretrained:
     def model(self, auto: Any, config: Any) -> nn.Module:
         """auto: the class of transformers that chooses a model's class."""
         if self.file is None:
-            return self.loaded(lambda: auto.from_pretrained(self.name, **self.options).eval())
+            return self.loaded(lambda: self._from_folder(auto))
         full = {"config": config, "dtype": torch.float32}  # the configuration takes seconds to read again
         return self.loaded(lambda: auto.from_pretrained(self.name, **full, **self.options).eval())
+
+    def _from_folder(self, auto: Any) -> nn.Module:
+        for file in () if self.folder is None else self._files(self.folder):
+            if file.suffix == ".bin":
+                require_flat_torch_file(file)
+        return auto.from_pretrained(self.name, **self.options).eval()
+
+    def mapped(self, transformers: Any, skeleton: nn.Module) -> nn.Module:
+        """The model with its weights on disk. skeleton: the same model without values."""
+        if self.file is not None:
+            file = self.file
+            stored = self.loaded(lambda: gguf_tensors(file, skeleton))
+        else:
+            folder = self._home(transformers)
+            index = folder / INDEX
+            files = tuple(sorted(folder.glob(WEIGHTS[0])))
+            if not files and not index.is_file():
+                raise InputError(
+                    f"{self.shown} has no safetensors files, whose tensors can be read one by one; save it again with "
+                    "save_pretrained, or load it into memory, without memory= and on_disk"
+                )
+            stored = stored_tensors(files, index if index.is_file() else None)
+        return self.loaded(lambda: put_in_place(skeleton, stored, self.shown))
 
     @property
     def may_have_tokenizer(self) -> bool:
@@ -90,26 +120,40 @@ class Pretrained:
         return tokenizer, (tokenizer.bos_token_id,) if field is not None and field.contents() else ()
 
     def origin(self, transformers: Any, config: Any) -> Origin:
-        folder, commit = self.folder, getattr(config, "_commit_hash", None)
+        commit = getattr(config, "_commit_hash", None)
         if self.file is not None:
             return Origin(configuration_of(config), revision_of(None, self.file.parent), (self.file,))
-        if folder is None:
-            found = transformers.utils.cached_file(self.name, "config.json", local_files_only=True)
-            folder = Path(found).parent
+        folder = self._home(transformers)
         return Origin(configuration_of(config), revision_of(commit, folder), self._files(folder))
+
+    def _home(self, transformers: Any) -> Path:
+        """The folder, or where the local cache has it."""
+        if self.folder is not None:
+            return self.folder
+        revision = self.options.get("revision")
+        found = transformers.utils.cached_file(self.name, "config.json", local_files_only=True, revision=revision)
+        return Path(found).parent
 
     def loaded(self, load: Callable[[], Any]) -> Any:
         """What a library raises becomes a message of one line."""
         try:
             with _silence():
                 return load()
+        except InputError:
+            raise
         except Exception as error:
-            # A .gguf file that is damaged makes its reader raise anything.
-            if self.file is None and not isinstance(error, OSError | ValueError | KeyError | ImportError):
+            # Files that are damaged make readers raise anything; what the model's own code raises, its author must see.
+            usual = isinstance(error, OSError | ValueError | KeyError | ImportError)
+            if out_of_memory(error) or (self.options["trust_remote_code"] and self.file is None and not usual):
                 raise
             refuse_own_code(self.shown, error)
             absent = isinstance(error, OSError) and self.file is None and self.folder is None
-            first = (str(error).strip() or type(error).__name__).split("\n")[0]
+            if isinstance(error, pickle.UnpicklingError):  # torch's message advises to run the code in it
+                raise InputError(
+                    f"{self.shown} was not loaded: its weights are a pickle that is damaged, or is not a plain file of "
+                    "tensors and could run code; where you trust it, load it yourself and write it with save_pretrained"
+                ) from error
+            first = first_line(error) if usual else f"{type(error).__name__}: {first_line(error)}"
             reason = "no such directory, and not in the local cache" if absent else first
             if self.file is not None:
                 raise InputError(

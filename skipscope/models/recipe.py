@@ -44,7 +44,8 @@ class Recipe:
 
     `build` is the only costly step, so that a model's size can be checked first, on `skeleton`: the same model
     made on the meta device, which allocates nothing. Where `example` gives a batch of the user's own, of whatever size,
-    `another_example` gives another one. `origin` says where a saved model comes from.
+    `another_example` gives another one. `mapped` makes it with its weights on disk. `origin` says where a saved
+    model comes from.
     """
 
     description: str
@@ -56,6 +57,7 @@ class Recipe:
     random_weights: bool = True
     prompts: Callable[[Wish], Prompts] | None = None  # the tokens of the wish's text, with their own text
     origin: Origin | None = None
+    mapped: Callable[[], nn.Module] | None = None
 
 
 def random_images(shape: Sequence[int], wish: Wish) -> Tensor:

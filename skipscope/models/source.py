@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.memory_limit import Memory, bytes_in, limit_while_alive
 from skipscope.models.factory import EXAMPLE, Sized, factory_recipe, sized
 from skipscope.models.huggingface import huggingface_recipe
 from skipscope.models.memory import (
@@ -33,6 +34,7 @@ from skipscope.models.memory import (
     size_of,
     without_values,
 )
+from skipscope.models.on_disk import within
 from skipscope.models.origin import Origin
 from skipscope.models.prompts import Prompts
 from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, skipscope_recipe, timm_recipe, torchvision_recipe
@@ -62,6 +64,7 @@ class Source:
     lacking: str = ""  # why there are fewer of them than were asked for
     prompts: Prompts | None = None  # the text of every token, where the input is text
     origin: Origin | None = None  # of a saved model: configuration, revision, files
+    device: torch.device | None = None  # where the batch goes, if not where the model is: its weights are on disk
 
     def __str__(self) -> str:
         return f"{self.description}, {self.weights}"
@@ -76,7 +79,7 @@ class Source:
 
     def _holding(self, batch: Batch) -> Source:
         _require_values(batch, self)
-        return dataclasses.replace(self, batch=_moved(batch, self.model), inputs="", lacking="")
+        return dataclasses.replace(self, batch=_moved(batch, self.model, self.device), inputs="", lacking="")
 
 
 def resolve(
@@ -92,18 +95,22 @@ def resolve(
     samples: int | None = None,
     trust_remote_code: bool = False,
     values: bool = True,
+    memory: Memory | None = None,
 ) -> Source:
     """Build the model that `spec` names, with an example batch.
 
     weights: a file, or for hf: models also a directory or a .gguf file. text: one text, or prompts that become samples
     of one length: that of the shortest, or `input_shape`. samples: of the batch; None for the user's own example as it
     is, or as many as an export needs. trust_remote_code: run the Python code that an hf: directory comes with.
+    memory: the most that may be taken while the model lives; weights that are saved for an hf: model stay on disk.
 
     Where only the structure is wanted (`weights_needed=False`), a large model stays on the meta device and its
     batch with it: nothing is allocated. With `values=False` so does every model, and the batch has no values whatever
     its size; a model whose constructor needs values, and a user's own, are made first and copied without them.
     """
     home, kind = usable_device(device), _dtype(dtype)
+    if memory is not None:
+        bytes_in(memory)  # refuses what is no size
     require_trust(spec, trust_remote_code)
     if weights is not None:
         require_weights(weights, spec)
@@ -116,7 +123,11 @@ def resolve(
         wish = Wish(input_shape, asked, BATCH_SIZE if samples is None else samples, values)
         if not values:
             return _structure(recipe, weights, home, kind, wish)
-        source = _built(recipe, weights, home, kind, weights_needed)
+        source = _on_disk(recipe, weights, home, kind, memory)
+        if source is None:
+            source = _built(recipe, weights, home, kind, weights_needed)
+            if memory is not None:
+                limit_while_alive(source.model, memory)
         with torch.device("meta"):  # where the inputs are random, none of their values are drawn
             require_forward_room(source.model, recipe.example(source.model, wish), recipe.description)
         # The batch does not depend on how the weights were drawn, and has other numbers than they have.
@@ -134,6 +145,16 @@ def resolve(
     return dataclasses.replace(source.with_batch(own.batch), inputs=own.words, lacking=own.lacking)
 
 
+def resolved_at(spec: str, batch: Batch | None, *, samples: int | None = None, **options: Any) -> Source:
+    """`resolve`, at a batch of the caller's own or, without one, at so many samples of the model's own example."""
+    source = resolve(spec, samples=samples if batch is None else None, **options)
+    if batch is not None:
+        source = source.with_batch(batch)
+    if source.batch is None or source.lacking:
+        raise InputError(source.lacking or f"{spec} gives no example input; give a batch")
+    return source
+
+
 def _recipe(spec: str, trust_remote_code: bool, weights: Path | None, with_head: bool) -> tuple[Recipe, Path | None]:
     """And the weights that are still to be loaded into the model."""
     source, name = read_model(spec)
@@ -142,6 +163,22 @@ def _recipe(spec: str, trust_remote_code: bool, weights: Path | None, with_head:
         left = None if whole is not None else weights
         return huggingface_recipe(name, trust_remote_code, whole, with_head and left is None), left
     return RECIPES[source](name) if source in RECIPES else factory_recipe(source, name), weights
+
+
+def _on_disk(
+    recipe: Recipe, weights: Path | None, device: torch.device, dtype: torch.dtype | None, memory: Memory | None
+) -> Source | None:
+    """With weights that are read when they are needed; None where memory= is not given, or nothing is on disk."""
+    if memory is None or recipe.mapped is None or weights is not None:
+        return None
+    if dtype not in (None, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        raise InputError(
+            f"dtype='{name}' converts the model, and with memory= its weights stay on disk as they are; give one of "
+            "the two"
+        )
+    model, words = within(recipe.mapped(), memory), f"{recipe.weights}, on disk"
+    return Source(model, None, recipe.description, words, recipe.random_weights, device=device)
 
 
 def _built(
@@ -218,10 +255,10 @@ def _require_precision(batch: Batch, source: Source) -> None:
         )
 
 
-def _moved(batch: Batch, model: nn.Module) -> Batch:
-    """The batch where the model is, in the precision that the model computes in."""
+def _moved(batch: Batch, model: nn.Module, home: torch.device | None = None) -> Batch:
+    """The batch where the model is, in the precision that the model computes in. home: another place for it."""
     tensors = [*model.parameters(), *model.buffers()]
-    device = tensors[0].device if tensors else torch.device("cpu")
+    device = home or (tensors[0].device if tensors else torch.device("cpu"))
     dtype = next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
 
     def move(tensor: Tensor) -> Tensor:

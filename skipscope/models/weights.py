@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from skipscope.errors import InputError
+from skipscope.errors import SMALL_FILE, InputError, out_of_memory
+from skipscope.flat_pickles import require_flat_torch_file
 from skipscope.models.resnet import ResNet
 from skipscope.models.schemes import misfits, translated
 from skipscope.sealed import require_whole
@@ -49,6 +50,7 @@ def _read(path: Path) -> Any:
 
             require_whole(path)
             return load_file(path)
+        require_flat_torch_file(path)
         with path.open("rb") as file:  # by its path, torch would believe its name
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -64,6 +66,8 @@ def _read(path: Path) -> Any:
         ) from error
     except Exception as error:
         # Readers raise many types on a file that is cut short or of another kind.
+        if out_of_memory(error) and path.stat().st_size > SMALL_FILE:
+            raise
         reason = str(error).split("\n")[0]
         raise InputError(
             f"{path} cannot be read as weights ({type(error).__name__}: {reason[:160] or 'empty'}); "

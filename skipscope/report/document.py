@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.errors import InputError
-from skipscope.runs.files import write_whole
+from skipscope.runs.whole_files import write_whole
 
 FOLDER = "skipscope.report"
 LIBRARY = "plotly.min.js"
@@ -107,7 +107,7 @@ def save(figure: Any, path: Path | str, *, width: int = 1100, scale: float = 2) 
     kind = path.suffix.removeprefix(".").lower()
     if kind == "html":
         text = figure_page(figure, path.stem, alone=True)
-        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_whole(path, text.encode("utf-8", errors="backslashreplace"))
         return path
     if kind not in PICTURES:
         raise InputError(f"{path}: expected a name that ends in .html or .{', .'.join(PICTURES)}")

@@ -21,7 +21,7 @@ from skipscope.report.trunk_map import naturally, scales
 from skipscope.report.views import Picture
 from skipscope.runs import RunFolder, load_run
 from skipscope.runs.decisions import in_words
-from skipscope.runs.files import write_whole
+from skipscope.runs.whole_files import write_whole
 
 TEMPLATE = "page.html.jinja"
 SCRIPTS = ("config", "theme", "figures", "files", "map")
@@ -41,7 +41,7 @@ def write_report(path: Path | str) -> Path:
         if figures:  # one copy of the library beside the figures serves them all
             run.write_text(f"figures/{LIBRARY}", library())
         written = run.write_text("report.html", page([content]))
-    _raise_failures([content])
+    raise_failures([content])
     return written
 
 
@@ -52,12 +52,13 @@ def write_page(paths: Sequence[Path | str], out: Path | str) -> Path:
         raise InputError(f"{out}: expected the name of a file to write, got a folder; try {out / 'report.html'}")
     contents = [content_of(load_run(path)) for path in paths]
     text = page(contents)
-    write_whole(out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    _raise_failures(contents)
+    write_whole(out, text.encode("utf-8", errors="backslashreplace"))
+    raise_failures(contents)
     return out
 
 
-def _raise_failures(contents: Sequence[Content]) -> None:
+def raise_failures(contents: Sequence[Content]) -> None:
+    """Of views that have bugs, once everything else is there."""
     failures = [failure for content in contents for failure in content.failures]
     if failures:
         raise failures[0] if len(failures) == 1 else ExceptionGroup("views of the report that failed", failures)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 MARGIN = 0.05  # of the range, at both ends
+TIME = "step"  # the title of axes along which trainings of different length are compared
 
 
 def share_axes(figures: Sequence[Any]) -> None:
@@ -18,6 +19,7 @@ def share_axes(figures: Sequence[Any]) -> None:
     """
     if len(figures) < 2 or len({_axes(figure) for figure in figures}) > 1:
         return
+    _share_time(figures)
     for key in _axes(figures[0]):
         axes = [figure.layout[key] for figure in figures]
         if any(axis.range is not None or axis.type == "category" for axis in axes):
@@ -33,6 +35,16 @@ def share_axes(figures: Sequence[Any]) -> None:
         for figure in figures:
             shown = {"type": "log", "exponentformat": "power"} if logarithmic else {}
             figure.layout[key].update(range=[low, high], **shown)
+
+
+def _share_time(figures: Sequence[Any]) -> None:
+    """A longer training has more steps: all panels along steps reach to the last one of all."""
+    axes = [axis for figure in figures for axis in figure.select_xaxes()]
+    if {axis.title.text for axis in axes} - {None, ""} != {TIME} or any(axis.ticktext for axis in axes):
+        return  # steps that have names are those of a path through units
+    ends = [float(max(trace.x)) for figure in figures for trace in figure.data if trace.x is not None and len(trace.x)]
+    for figure in figures if ends else ():
+        figure.update_xaxes(range=[-0.02 * max(ends), 1.02 * max(ends)])
 
 
 def _axes(figure: Any) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy
+if TYPE_CHECKING:
+    import numpy
 
 Relation = Literal["<=", ">=", "<", ">", "==", "within"]
 # open: what decides it was not run. reported: nothing is claimed, so that there is nothing to judge.
@@ -172,6 +173,8 @@ def _python(value: Any) -> Any:
 
 def numbers_of(value: Any) -> numpy.ndarray:
     """As float64, of whatever library, in no dimension or one; None is not a number."""
+    import numpy
+
     value = _python(value)
     if isinstance(value, (str, bytes, Mapping)):
         raise TypeError("a number or a sequence of numbers")
@@ -180,6 +183,8 @@ def numbers_of(value: Any) -> numpy.ndarray:
 
 
 def mean_of(members: numpy.ndarray) -> float:
+    import numpy
+
     with numpy.errstate(invalid="ignore"):  # infinities of both signs
         mean = float(members.mean())
     # Rounding must not carry the mean of equal members over a threshold that they meet.
@@ -198,6 +203,8 @@ def interval_of(members: numpy.ndarray) -> Interval:
 
 def shortened(value: Any) -> Any:
     """Many members by their mean, smallest and largest; all else as it is, in Python's own types."""
+    import numpy
+
     value = _python(value)
     if isinstance(value, Mapping):
         return {str(key): shortened(part) for key, part in value.items()}

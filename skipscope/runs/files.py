@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, what goes into them, and where they are kept between runs.
+"""What goes into the files of runs, what they are named by, and where they are kept between runs.
 
 A cache keeps things that are costly to make and determined by what they are made from. The key is a hash of everything
 that is known to determine the thing, so nothing has to be invalidated by hand: delete the folder whenever you like.
@@ -8,19 +8,18 @@ the cache may be anybody's: whoever reads it checks that it holds what its key s
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skipscope.errors import InputError
-
-if TYPE_CHECKING:
-    import xarray
+from skipscope.runs.whole_files import reason_of
 
 
 def as_json(content: Any) -> str:
@@ -44,39 +43,13 @@ def plain(content: Any) -> Any:
     raise TypeError(f"{type(content).__name__} has no place in a JSON document")
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """The whole file or none. The suffix stays: some writers choose their format by it."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def read_dataset(path: Path) -> xarray.Dataset:
-    """A dataset of a run folder, in memory."""
-    import xarray
-
-    try:
-        return xarray.load_dataset(path, engine="h5netcdf")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as a dataset: {str(error).splitlines()[0]}") from error
-
-
 def digest(path: Path | str) -> str:
     """The SHA-256 of a file's content: what a record names an input by, and tells whether a file was changed."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
 
 
 def digest_of_tensors(values: Any) -> str:
@@ -93,6 +66,26 @@ def digest_of_tensors(values: Any) -> str:
         else:
             found.update(repr((pytree.keystr(name), tensor)).encode())
     return found.hexdigest()
+
+
+def digest_of_object(value: Any) -> str | None:
+    """The SHA-256 of an object's pickle, in which tensors stand by their values; None where it cannot be pickled."""
+    import torch
+
+    class ByValue(pickle.Pickler):
+        def persistent_id(self, part: Any) -> Any:
+            if isinstance(part, torch.Tensor):
+                return type(part).__qualname__, part.requires_grad, digest_of_tensors(part)
+            if type(part) in (set, frozenset) and all(isinstance(each, str) for each in part):
+                return "set", *sorted(part)  # its own order is another one in every process
+            return None
+
+    content = io.BytesIO()
+    try:
+        ByValue(content, pickle.HIGHEST_PROTOCOL).dump(value)
+    except Exception:  # whatever an object's own code raises
+        return None
+    return hashlib.sha256(content.getvalue()).hexdigest()
 
 
 def cache_root() -> Path:

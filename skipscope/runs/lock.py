@@ -1,16 +1,21 @@
-"""One run at a time in a folder, ensured by a lock that the system releases even when a process is killed."""
+"""One run at a time in a folder, ensured by a lock that the system releases even when a process is killed.
+
+Some file systems of clusters have no locks. A run goes on there, and says that a second one would not be noticed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import re
 from pathlib import Path
 from typing import IO
 
 from skipscope.errors import InputError
+from skipscope.runs.whole_files import reason_of
 
-HALF_WRITTEN = re.compile(r"\.\d+\.")  # the temporary names of `write_whole`
+_TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # what a lock that somebody else holds is answered with
+_OPENED = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Lock:
@@ -22,6 +27,7 @@ class Lock:
         self._path = folder / self.NAME
         self._made: list[Path] = []  # folders, the innermost first
         self._found = False  # was the file there?
+        self.lacking = ""  # why there is no lock, where the file system has none
         self._file = self._opened()
         while not self._locked(self._file, what):
             self._file.close()  # whoever had it removed the file after we opened it: a new one counts
@@ -33,14 +39,14 @@ class Lock:
             self._made = missing or self._made
             self._folder.mkdir(parents=True, exist_ok=True)
             self._found = self._path.exists()
-            return self._path.open("a")  # whose it is, is not known yet
+            return os.fdopen(os.open(self._path, _OPENED, 0o666), "a")  # whose it is, is not known yet
         except FileExistsError as error:
             raise InputError(f"{self._folder} is a file; choose another folder for the run") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._remove_made()
-            raise InputError(
-                f"cannot write {self._folder}: {error.strerror or error}; choose another folder"
-            ) from error
+            if self._path.is_symlink():
+                raise InputError(f"{self._path} is a link, which no run makes; remove it") from error
+            raise InputError(f"cannot write {self._folder}: {reason_of(error)}; choose another folder") from error
 
     def _locked(self, file: IO[str], what: str) -> bool:
         """Whether we have the lock, and have it on the file that others will find."""
@@ -51,20 +57,19 @@ class Lock:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            file.close()
-            raise InputError(
-                f"{self._folder} holds a run of {what} that is still going on; wait for it or choose another folder"
-            ) from error
+            if error.errno in _TAKEN:
+                file.close()
+                raise InputError(
+                    f"{self._folder} holds a run of {what} that is still going on; wait for it or choose another folder"
+                ) from error
+            self.lacking = (
+                f"the file system of {self._folder} has no locks ({reason_of(error)}): a second run in this folder "
+                "would not be noticed, so do not start one"
+            )
         try:
             return os.path.samestat(os.fstat(file.fileno()), self._path.stat())
         except FileNotFoundError:
             return False
-
-    def remove_half_written(self) -> None:
-        """What a killed process left; only for a folder that is known to be a run's."""
-        for file in self._folder.rglob(".*"):
-            if HALF_WRITTEN.match(file.name) and file.is_file():
-                file.unlink(missing_ok=True)
 
     def release(self, *, refused: bool = False) -> None:
         """refused: the folder is not taken after all; leave it as it was found."""

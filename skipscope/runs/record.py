@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from skipscope.errors import InputError
-from skipscope.runs.files import as_json, digest, write_whole
+from skipscope.runs.files import as_json, digest
+from skipscope.runs.lock import Lock
+from skipscope.runs.whole_files import HALF_WRITTEN, write_whole
 from skipscope.sealed import BLANK, KEY, Seal, seal, seal_of
 
 NAME = "run.json"
@@ -33,8 +35,15 @@ def write_record(folder: Path, record: Mapping[str, Any], state: Seal = "whole")
     """state: of the record that this one is made from. What was changed by hand, or had no digest, stays so."""
     written = record if state == "missing" else {**record, KEY: BLANK}
     content = (as_json(written) + "\n").encode()
-    content = seal(content) if state == "whole" else content
-    write_whole(folder / NAME, lambda path: path.write_bytes(content))
+    write_whole(folder / NAME, seal(content) if state == "whole" else content)
+
+
+def left_nothing(folder: Path, record: Mapping[str, Any]) -> bool:
+    """Did this run fail before it wrote anything? Then nothing is lost with it."""
+    if record["status"] != "failed" or record["hashes"]:
+        return False
+    files = [place.name for place in folder.rglob("*") if not place.is_dir()]
+    return all(name in (NAME, Lock.NAME) or HALF_WRITTEN.fullmatch(name) for name in files)
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Seal]:
@@ -80,7 +89,7 @@ def require_schema(file: Path, found: Any, known: int) -> None:
 def is_changed(folder: Path, name: str, hashes: Mapping[str, str]) -> bool:
     """Whether a file is there and is not what its hash says; one without a hash was perhaps left by a kill."""
     path = folder / name
-    return bool(hashes.get(name)) and path.is_file() and digest(path) != hashes[name]
+    return bool(hashes.get(name)) and inside(folder, name) and path.is_file() and digest(path) != hashes[name]
 
 
 def read_json(file: Path) -> Any:
@@ -121,7 +130,12 @@ def kind(value: Any) -> str:
 
 def inside(folder: Path, name: str) -> bool:
     """Whether a name in a record is that of a file of this folder; nobody reads or removes others by it."""
-    return folder.resolve() in (folder / name).resolve().parents
+    try:
+        place = (folder / name).resolve()
+        place.is_file()  # raises where no file system takes the name
+        return folder.resolve() in place.parents
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
+        return False
 
 
 def versions() -> dict[str, str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from skipscope.errors import InputError
+from skipscope.runs.datasets import read_dataset
 from skipscope.runs.decisions import SCHEMA, Decision, Relation, Verdict
-from skipscope.runs.files import digest, read_dataset
+from skipscope.runs.files import digest
 from skipscope.runs.record import NAME, inside, kind, read_json, read_record, require_schema
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class SavedRun:
         if name not in self.names:
             raise InputError(f"{self.path} has no dataset '{name}'; it has {', '.join(self.names) or 'none'}")
         self.require(_file_of(name))
-        return read_dataset(self.path / _file_of(name))
+        return read_dataset(self.path / _file_of(name), self.record["hashes"][_file_of(name)])
 
     @property
     def withheld(self) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def load_run(path: Path | str) -> SavedRun:
         changed.append(CLAIMS)  # not the run's, or left by a kill before it was in the record
     if seal == "changed":
         changed.insert(0, NAME)
-    claims = _claims(path / CLAIMS)
+    claims = read_claims(path / CLAIMS)
     return SavedRun(
         path,
         record,
@@ -100,7 +101,8 @@ def _file_of(name: str) -> str:
     return f"data/{name}.nc"
 
 
-def _claims(file: Path) -> tuple[Decision, ...]:
+def read_claims(file: Path) -> tuple[Decision, ...]:
+    """None where there is no such file; InputError where one of them is none."""
     content = read_json(file) if file.is_file() else []
     if not isinstance(content, list):
         raise InputError(f"{file} is not a list of claims, but {kind(content)}")

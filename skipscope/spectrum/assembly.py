@@ -26,7 +26,7 @@ from skipscope.spectrum.scale import MARGIN, exponents, fresh_products, rounding
 
 PROBES = 4
 SMALL_SIDE = 512  # rows or columns, the fewer of the two: up to here a matrix is decomposed on the CPU
-WORTH_CORES = 10**7  # multiplications of a batch of decompositions that are worth several cores
+WORTH_CORES = 2 * 10**6  # side^3 in all, of a batch of decompositions that is worth several cores: 5 ms of one
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes
 from skipscope.linear.operator import Operator, asked_once
 from skipscope.progress import Progress, called, with_progress
 from skipscope.renamed import renamed_parameters
-from skipscope.spectrum.assembly import assembled, svdvals, two_sided_error
+from skipscope.spectrum.assembly import Assembled, assembled, svdvals, two_sided_error
 from skipscope.spectrum.checks import named_route
 from skipscope.spectrum.plan import Plan, check_fits, counted, in_words, plan
 from skipscope.spectrum.scale import scaled, upper
@@ -54,6 +54,8 @@ FEW_PRODUCTS = 1000
 LONG = 10.0  # seconds from which on the cost is told
 SMALL_MATRIX = 1 << 20  # entries up to which one thread is as good as several, and does not wait for them
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
+FEW_FOR_A_GPU = 4096  # active rows up to which a GPU waits longer for that QR than the smaller problem gains
+TOGETHER_ON_A_GPU = 8  # samples at once: of more, the launches are a small part of the time already
 
 
 @dataclass(frozen=True)
@@ -227,24 +229,29 @@ Decomposition = Callable[[], Values]  # what is left to do when all products are
 
 
 def _at_once(A: Operator) -> int:
-    """Samples whose matrices are there together: on a CPU one for each core, where they fit."""
-    if A.device.type != "cpu" or A.shape[0] == 1:
+    """Samples whose matrices are there together, where they fit: on a CPU one for each core, which decomposes it; on a
+    GPU as many as make the launches of a small product worth while."""
+    if A.shape[0] == 1:
         return 1
-    each = counted(A).bytes
-    return max(1, min(torch.get_num_threads(), int(SHARE_OF_FREE_MEMORY * free_bytes(A.device)) // each))
+    most = torch.get_num_threads() if A.device.type == "cpu" else TOGETHER_ON_A_GPU
+    return max(1, min(most, int(SHARE_OF_FREE_MEMORY * free_bytes(A.device)) // counted(A).bytes))
 
 
 def _of_samples(wanted: Wanted, samples: Sequence[int]) -> list[Values]:
-    """Products one sample after another, then the decompositions side by side, each on a core of its own."""
-    with one_thread(wanted.A.device.type == "cpu" and wanted.A.shape[1] * wanted.A.shape[2] <= SMALL_MATRIX):
-        left = [_law_of(wanted, sample) if wanted.by_law(sample) else _matrix_of(wanted, sample) for sample in samples]
-        if len(left) == 1:
-            found = [left[0]()]
-    if len(left) > 1:
+    """The products of all, then the decompositions: on a CPU side by side, each on a core of its own."""
+    on_cpu = wanted.A.device.type == "cpu"
+    with one_thread(on_cpu and wanted.A.shape[1] * wanted.A.shape[2] <= SMALL_MATRIX):
+        by_law = {sample: _law_of(wanted, sample) for sample in samples if wanted.by_law(sample)}
+        others = [sample for sample in samples if sample not in by_law]
+        by_matrix = dict(zip(others, _matrices_of(wanted, others), strict=True)) if others else {}
+        left = [by_law.get(sample) or by_matrix[sample] for sample in samples]
+        if len(left) == 1 or not on_cpu:
+            found = [decompose() for decompose in left]
+    if len(left) > 1 and on_cpu:
         found = list(on_all_cores(lambda decompose: decompose(), left))
     for place, sample in enumerate(samples):
         if found[place].route == "law" and not wanted.enough(found[place], "law"):
-            found[place] = _matrix_of(wanted, sample)()
+            found[place] = _matrices_of(wanted, [sample])[0]()
     return found
 
 
@@ -261,11 +268,20 @@ def _law_of(wanted: Wanted, sample: int) -> Decomposition:
     return decompose
 
 
-def _matrix_of(wanted: Wanted, sample: int) -> Decomposition:
+def _matrices_of(wanted: Wanted, samples: Sequence[int]) -> list[Decomposition]:
+    """Assembled together; rows of which the operator knows beforehand that they are zero are left out."""
+    A, known = wanted.A, wanted.known
+    if known is not None:
+        active = known.active[list(samples)].any(0)
+        A = A if active.all() or not active.any() else A.restrict(active.nonzero()[:, 0])
+    entries = assembled(A, samples)
+    return [_matrix_of(wanted, entries, place) for place in range(len(samples))]
+
+
+def _matrix_of(wanted: Wanted, entries: Assembled, place: int) -> Decomposition:
     A, size, assembly = wanted.A, wanted.size, wanted.A.double().eps
-    entries = assembled(A, [sample])
-    exponent, lost = int(entries.exponent), float(entries.margin)
-    matrix = entries.matrix[0][~entries.zero_rows[0]][:, ~entries.zero_columns[0]]
+    exponent, lost = int(entries.exponent[place]), float(entries.margin[place])
+    matrix = entries.matrix[place][~entries.zero_rows[place]][:, ~entries.zero_columns[place]]
     zeros = size - min(matrix.shape)
 
     def stated(values: Tensor, bound: Tensor, by: str) -> Values:
@@ -360,7 +376,8 @@ def _excess(assembly: float) -> float:
 
 def _law_is_cheaper(known: KnownSpectrum, sample: int) -> bool:
     active = known.active[sample].sum()
-    return bool(known.binary[sample]) and bool(2 * known.rank[sample] < LAW_GAIN * active)
+    worth = active > FEW_FOR_A_GPU or known.diagonal.device.type == "cpu"
+    return bool(worth) and bool(known.binary[sample]) and bool(2 * known.rank[sample] < LAW_GAIN * active)
 
 
 def _padded(values: Tensor, size: int) -> Tensor:

@@ -14,24 +14,28 @@ import torch
 from skipscope.linear.operator import Operator
 from skipscope.numerics import normal
 
-TRIAL = 512  # size of the eigenproblem that is timed
-VECTORS = 16  # of the block whose product is timed
+TRIAL = {"cpu": 512, "cuda": 4096}  # size of the eigenproblem that is timed: below it a GPU only launches
+VECTORS = {"cpu": 16, "cuda": 256}  # of the block whose product is timed
 
 
 @cache
 def operations_per_second(device: torch.device) -> float:
     """Of dense linear algebra in float64; measured once."""
-    matrix = normal((TRIAL, TRIAL), torch.Generator("cpu").manual_seed(0), device=device)
+    size = TRIAL.get(device.type, TRIAL["cpu"])
+    matrix = normal((size, size), torch.Generator("cpu").manual_seed(0), device=device)
     matrix = matrix + matrix.T
     torch.linalg.eigvalsh(matrix)  # the first call loads libraries
     start = time.perf_counter()
     float(torch.linalg.eigvalsh(matrix)[0])  # waits for the device
-    return (4 / 3 + 1) * TRIAL**3 / (time.perf_counter() - start)
+    return (4 / 3 + 1) * size**3 / (time.perf_counter() - start)
 
 
 def product_seconds(A: Operator) -> float:
     """Of one vector for all samples, in a block of several."""
-    vectors = torch.zeros(A.shape[0], A.shape[2], min(VECTORS, A.shape[2]), dtype=A.dtype, device=A.device)
+    count = min(VECTORS.get(A.device.type, VECTORS["cpu"]), A.shape[2])
+    vectors = torch.zeros(A.shape[0], A.shape[2], count, dtype=A.dtype, device=A.device)
+    if A.device.type != "cpu":
+        A.matmat(vectors)  # the first product loads kernels
     start = time.perf_counter()
     float(A.matmat(vectors).sum())
-    return (time.perf_counter() - start) / max(1, vectors.shape[2])
+    return (time.perf_counter() - start) / max(1, count)

@@ -1,6 +1,8 @@
 """The largest (or smallest) singular triplets of a batch of operators.
 
 dense      the matrices are assembled in float64 and decomposed; all values are known
+iterative  of matrices that are there, with more than 1024 rows and columns: subspace iteration with Chebyshev filters
+           (`filtered_subspace`)
 iterative  from products alone: block Golub-Kahan-Lanczos bidiagonalisation (Golub and Kahan 1965; in blocks, Golub, Luk
            and Overton 1981) with thick restart (Baglama and Reichel 2005)
 
@@ -21,23 +23,26 @@ of A for which (u, s, v) is an exact triplet (Parrott 1978), so that some singul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from skipscope.linear.operator import Operator, asked_once
+from skipscope.cores import threads_for
+from skipscope.linear.operator import Dense, Operator, asked_once
 from skipscope.numerics import measuring, random_numbers, signs
 from skipscope.spectrum.assembly import assembled, thin_svd
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
+from skipscope.spectrum.filtered_subspace import block_width, leading_triplets
 from skipscope.spectrum.krylov import Krylov, iterate
 from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
 from skipscope.spectrum.plan import DENSE_SIDE, Costs, Route, check_fits, costs
-from skipscope.spectrum.scale import Accuracy, default_tolerance, fresh_products, scaled
+from skipscope.spectrum.scale import Accuracy, default_tolerance, exponents, fresh_products, scaled
 
 Which = Literal["largest", "smallest"]
 STEPS = {"largest": 14, "smallest": 40}  # of a cycle: small values need polynomials of a high degree
+WIDEST_BLOCK = 8  # times the vectors of a filtered block are in a matrix at least
 PROBES = 32  # random signs for what the triplets leave of |A|_F^2
 
 
@@ -62,7 +67,7 @@ class SVD:
     counted: Tensor  # B: how many of the k values, from the largest on, are above zero for certain
     rank: Tensor  # B: numerical rank, as float64; NaN where the k values do not determine it
     all_values: Tensor | None  # B, min(m, n): every singular value in float64, descending; None by the iterative route
-    square_norm: Tensor | None  # B: |A|_F^2, the sum of the squares of all entries; None by the iterative route
+    square_norm: Tensor | None  # B: |A|_F^2, the sum of the squares of all entries; None where there is no matrix
 
     def count_above(self, share: float) -> Tensor:
         """(B,) in float64: how many singular values are above this share of the largest; NaN where there may be more
@@ -114,6 +119,11 @@ def svd(
     tolerance = default_tolerance(A.dtype) if tol is None else tol
     if route == "dense":
         check_fits(A)
+    bounded = max_products is not None or block is not None  # which mean something in the other iteration
+    if route == "auto" and isinstance(A, Dense) and which == "largest" and small > DENSE_SIDE and not bounded:
+        found = _by_filters(A, k, tolerance, seed)
+        if found is not None:
+            return found
     if route == "auto":
         route = sizes.route(A.device, prefer_dense=which == "smallest" or (with_rank and small <= DENSE_SIDE))
     if route == "dense":
@@ -162,7 +172,7 @@ class GolubKahan(Krylov):
         self.grown(K)
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
-        x, values, yt = torch.linalg.svd(self.projected.double().cpu())
+        x, values, yt = thin_svd(self.projected.double())
         y = yt.mT
         if self.which == "smallest":
             x, values, y = x.flip(2), values.flip(1), y.flip(2)
@@ -190,6 +200,26 @@ def _by_matrices(A: Operator, k: int, which: Which, tolerance: float, sizes: Cos
     iterations, products = [0] * A.shape[0], [min(A.shape[1:])] * A.shape[0]
     matrices = (values, squares)
     return _finished(A, matrices, U, V, which, tolerance, Accuracy.together(known), iterations, products)
+
+
+def _by_filters(A: Dense, k: int, tolerance: float, seed: int) -> SVD | None:
+    """None where a block for so many values is no small part of the matrix, or where they do not converge."""
+    _, m, n = A.shape
+    if WIDEST_BLOCK * block_width(k) > min(m, n):
+        return None
+    exponent = exponents(A.matrix)
+    matrix = scaled(A.double().matrix, -exponent)
+    check_finite(matrix, A, range(A.shape[0]))
+    with threads_for(matrix.numel(), A.device):
+        found = leading_triplets(matrix if m >= n else matrix.mT, k, max(tolerance, 16 * A.eps), seed)
+    if found is None:
+        return None
+    U, V = (found.U, found.V) if m >= n else (found.V, found.U)
+    accuracy = Accuracy(exponent, found.S[:, 0], torch.zeros(A.shape[0], device="cpu"), found.settled)
+    batch = A.shape[0]
+    counts = [found.filters] * batch, [found.products] * batch
+    result = _finished(A, None, U.to(A.dtype), V.to(A.dtype), "largest", tolerance, accuracy, *counts)
+    return replace(result, square_norm=scaled(matrix.square().sum((1, 2)), 2 * exponent))
 
 
 def _finished(

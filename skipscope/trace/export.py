@@ -33,30 +33,40 @@ from skipscope.trace.inputs import Inputs
 from skipscope.trace.model_output import call_untouched
 from skipscope.trace.program import Program
 from skipscope.trace.put_together import put_together
+from skipscope.trace.read_weights import HALF, ReadWeights, halves_of, is_on_disk
 from skipscope.trace.recorded_program import RecordedProgram, check_it_follows, recorded
 from skipscope.trace.repeated_blocks import export_blocks_once
 from skipscope.trace.tidy import tidy
 from skipscope.trace.undisturbed import undisturbed
 
-HALF = (torch.float16, torch.bfloat16)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 LARGEST_BATCH = 65535  # cuDNN's limit, which it puts into the graph as a guard
 
 
 def in_full_precision(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs, list[str]]:
-    """A half-precision model has casts in its graph: it is measured on a float32 copy, and the note says so."""
-    halves = {str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.dtype in HALF}
+    """A half-precision model has casts in its graph: where its weights cannot be converted as they are read
+    (`read_weights`), it is measured on a float32 copy, and the note says so."""
+    halves = halves_of(model)
     if not halves:
         return model, inputs, []
+    if is_on_disk(model):
+        raise InputError(
+            f"{type(model).__name__} has {' and '.join(halves)} weights on disk, and what was asked for needs a copy "
+            "of it in float32; load it into memory, without memory= and on_disk"
+        )
     note = (
-        f"{' and '.join(sorted(halves))} weights: measured in float32 on a copy of the model; "
+        f"{' and '.join(halves)} weights: measured in float32 on a copy of the model; "
         "later changes of the original's weights are not seen"
     )
     return copy.deepcopy(model).float(), inputs.floating(torch.float32), [note]
 
 
-def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
-    """Export `model` at `inputs`; returns the program and notes for the reader of its results."""
+def export(model: nn.Module, inputs: Inputs, reading: ReadWeights | None = None) -> tuple[Program, list[str]]:
+    """Export `model` at `inputs`; returns the program and notes for the reader of its results.
+
+    reading: where `model` is a skeleton without values, how the weights of the model behind it are read. What cannot be
+    exported is then refused, because a recording needs the values in place.
+    """
     inputs.check_device(model)
     try:
         with undisturbed(model), _quiet(), _collecting_later():
@@ -65,14 +75,25 @@ def export(model: nn.Module, inputs: Inputs) -> tuple[Program, list[str]]:
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as failure:  # the export raises many types; every one of them means that it did not work
-        return record(model, inputs, _reason(failure))
+        return _recorded(model, inputs, _reason(failure), reading)
     program = _program(model, exported, example.batch, inputs.axis)
+    if reading is not None:
+        program = program.of(reading.model)
+        program.reading = reading
     tidy(program)
     if (size := _size_from_values(program)) is not None:
-        return record(model, inputs, size)
+        return _recorded(model, inputs, size, reading)
     if program.batch_symbol is None:
         program.fixed_axes = axes_of_nodes(program, example)
     return program, [*([note] if note else []), *_casts(program)]
+
+
+def _recorded(
+    model: nn.Module, inputs: Inputs, why: str, reading: ReadWeights | None
+) -> tuple[RecordedProgram, list[str]]:
+    if reading is None:
+        return record(model, inputs, why)
+    raise TraceError(f"{type(model).__name__} cannot be exported: {why}")
 
 
 def record(model: nn.Module, inputs: Inputs, why: str) -> tuple[RecordedProgram, list[str]]:

@@ -147,9 +147,15 @@ def _read(entries: Sequence[Tensor]) -> list[bytes]:
 class WhileFresh:
     """A function of a state, refused once the weights have changed, also in a derivative that was recorded before."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], seen: WeightsSeen, weights: int | None = None) -> None:
-        """weights: how many numbers the function multiplies by, where that is known."""
-        self.function, self.check, self.weights = function, seen.check, weights
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        seen: WeightsSeen,
+        weights: int | None = None,
+        largest: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """weights: how many numbers the function multiplies by, where that is known. largest: of a value on the way."""
+        self.function, self.check, self.weights, self.largest = function, seen.check, weights, largest
         self.check()
 
     def __call__(self, state: Tensor) -> Tensor:
@@ -180,6 +186,11 @@ class _Checked(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, check: None, recorded_in: None) -> Tensor:
         return tangent.view_as(tangent)
+
+
+def fingerprint(value: Tensor) -> tuple[int, int, bytes]:
+    """Of one weight, what shows that it was changed: the count of writes, where it lies, its middle entry."""
+    return version_of(value), _pointer(value), bytes(_middle(value).tolist())
 
 
 def version_of(value: Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -86,14 +87,16 @@ class GraphPoint(Point):
         known = {node: some(node, value) for node, value in self._values.items() if not self.program.folds_batch(node)}
         return GraphPoint(self.structure, inputs, self.units, (known, self.seen))
 
-    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+    def gradients(self, scalar: Callable[[Any], Tensor], *, exits: bool = False) -> list[Tensor | None]:
         self.seen.check()
         values = {node: self._leaf(node, value) for node, value in self._inputs.items()}
-        with torch.enable_grad(), measuring():
+        reading = self.program.reading
+        with torch.enable_grad(), measuring(), nullcontext() if reading is None else reading.left_out_of_graphs():
             for node in self.program.nodes:
                 self.program.run([node], values, self.batch)
                 values[node] = self._leaf(node, values[node])
-            states = [values[unit.entry] for unit in self.units] + [values[unit.exit] for unit in self.units[-1:]]
+            left = self.units if exits else self.units[-1:]
+            states = [values[unit.entry] for unit in self.units] + [values[unit.exit] for unit in left]
             return list(
                 torch.autograd.grad(scalar(self.program.unflatten(values, self.batch)), states, allow_unused=True)
             )

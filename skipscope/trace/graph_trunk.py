@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from skipscope.errors import TraceError
 from skipscope.numerics import measuring
@@ -17,6 +18,7 @@ from skipscope.trace.leaks import side_outputs
 from skipscope.trace.piece import Piece
 from skipscope.trace.program import Program
 from skipscope.trace.structure import Part, Structure
+from skipscope.trace.tokens.path import TokenPath
 from skipscope.trace.trunk import Path, Point, Segment, Span, Stage, Trunk, Unit
 
 
@@ -54,6 +56,9 @@ class GraphSpan(Span):
     def argument(self, point: Point) -> Tensor:
         return self.piece.argument(point)
 
+    def at_tokens(self, point: Point, entries: Sequence[int], exits: Sequence[int]) -> TokenPath | str:
+        return self.piece.at_tokens(point, entries, exits)
+
     @property
     def exit_axis(self) -> int | None:
         return self.piece.exit_axis
@@ -86,6 +91,9 @@ class GraphPath(Path):
 
     def argument(self, point: Point) -> Tensor:
         return self.piece.argument(point)
+
+    def at_tokens(self, point: Point, entries: Sequence[int], exits: Sequence[int]) -> TokenPath | str:
+        return self.piece.at_tokens(point, entries, exits)
 
     @property
     def exit_axis(self) -> int | None:
@@ -155,7 +163,9 @@ class GraphUnit(GraphSpan, Unit):
         while operations.name(factor) in ("reshape", "expand", "flatten") and _same_matrices(factor.args[0], factor):
             factor = factor.args[0]
         name = self.trunk.program.weights.get(factor)
-        return point.value(factor) if name is None else self.trunk.program.lookup(name).detach()
+        if name is None:
+            return point.value(factor)
+        return self.trunk.program.weight(name, device=point.entry(self).device).detach()
 
     @property
     def parent(self) -> Unit | None:
@@ -229,6 +239,13 @@ class GraphTrunk(Trunk):
 
     def programs(self) -> list[Program]:
         return [self.program]
+
+    @contextmanager
+    def runnable(self, x: Any) -> Iterator[nn.Module]:
+        reading = self.program.reading
+        device = self.inputs(x).tensors()[0].device
+        with nullcontext() if reading is None else reading.in_place(device):
+            yield self.model
 
     def piece(self, name: str, entry: fx.Node, exit: fx.Node, zero: Any = None) -> Piece:
         structure = self.structure

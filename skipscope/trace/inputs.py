@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
+from skipscope.trace.read_weights import is_on_disk
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Inputs:
             )
 
     def check_device(self, model: nn.Module) -> None:
+        if is_on_disk(model):
+            return  # its weights go where the batch is
         homes = {t.device.type for t in _weights(model)}
         for tensor in self.tensors():
             if homes and tensor.device.type not in homes:

@@ -321,7 +321,9 @@ class ModuleTrunk(Trunk):
             return stop.state
         raise TraceError(f"{last.name} did not run")
 
-    def gradients(self, point: ModulePoint, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+    def gradients(
+        self, point: ModulePoint, scalar: Callable[[Any], Tensor], all_exits: bool = False
+    ) -> list[Tensor | None]:
         begun: dict[int, Tensor] = {}
         states: dict[int, Tensor] = {}
         exits: dict[int, Tensor] = {}
@@ -343,7 +345,8 @@ class ModuleTrunk(Trunk):
 
         with torch.enable_grad():
             output = self._follow(point, enter, leave)
-            ends = [*(states[unit.index] for unit in self.units), exits[self.units[-1].index]]
+            left = self.units if all_exits else self.units[-1:]
+            ends = [*(states[unit.index] for unit in self.units), *(exits[unit.index] for unit in left)]
             try:
                 return list(torch.autograd.grad(scalar(output), ends, allow_unused=True))
             except RuntimeError as error:

@@ -328,9 +328,9 @@ class ModulePoint(Point):
     def take(self, samples: Sequence[int]) -> None:
         return None
 
-    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
+    def gradients(self, scalar: Callable[[Any], Tensor], *, exits: bool = False) -> list[Tensor | None]:
         self.seen.check()
-        return self.trunk.gradients(self, scalar)
+        return self.trunk.gradients(self, scalar, exits)
 
     def first_not_finite(self) -> str:
         model = self.trunk.model

@@ -28,7 +28,7 @@ def name_units(
     units too, the child with most of the branch's parameters names the unit; equal names are numbered `#2`, `#3`,
     those of the units in `first` before the others. held: for each unit, those inside it.
     """
-    owners = [_owner(flow, calls, region) for region in regions]
+    owners = [owner_of(flow, calls, region) for region in regions]
     # How many units each call holds: counted once, not by comparing each unit with all others.
     within = Counter(owner[:length] for owner in owners for length in range(1, len(owner) + 1))
     names: list[str] = []
@@ -42,7 +42,8 @@ def name_units(
     return _numbered(names, first)
 
 
-def _owner(flow: Flow, calls: Calls, region: Region) -> Stack:
+def owner_of(flow: Flow, calls: Calls, region: Region) -> Stack:
+    """The innermost call that holds a whole unit, with those around it."""
     # A reshape before or after the unit's own module does not make a larger module its owner.
     working = [node for node in flow.unmask(region.nodes) if operations.kind(node) != "layout"]
     levels = zip(*(calls.stack(node) for node in working), strict=False)

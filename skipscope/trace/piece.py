@@ -8,7 +8,8 @@ special case and the two add up to the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
 
 from torch import Tensor, fx
 
@@ -18,6 +19,9 @@ from skipscope.trace.flow import Flow
 from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.graph_point import GraphPoint
 from skipscope.trace.program import Program, in_type, last_uses
+from skipscope.trace.tokens.path import TokenPath
+from skipscope.trace.tokens.plan import Plan, RefusedError, Sizes, token_axis
+from skipscope.trace.tokens.rules import planned
 from skipscope.trace.trunk import Point
 
 Zeros = Mapping[fx.Node, frozenset[fx.Node]]
@@ -42,6 +46,8 @@ class Piece:
         self.axis, self.exit_axis = program.batch_axis(entry), program.batch_axis(exit)
         self.nodes, self.context = self._needed(flow, own) if needed is None else needed
         self._drop = last_uses(self.nodes, {exit, *self.context})
+        self._largest: dict[int, int] = {}
+        self._plans: dict[tuple[int, Sizes], Plan | str] = {}
 
     def _needed(self, flow: Flow, own: Collection[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
         """What must run to get from entry to exit, in order, and the values that must come from a point.
@@ -87,11 +93,37 @@ class Piece:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
         used = {node for own in self.nodes for node in own.all_input_nodes}
         weights = sum(weight.numel() for node in used if (weight := self.program.parameter(node)) is not None)
-        return WhileFresh(lambda state: self(state, point), point.seen, weights)
+        return WhileFresh(lambda state: self(state, point), point.seen, weights, lambda: self.largest(point.batch))
+
+    def largest(self, batch: int) -> int:
+        """How many numbers the largest value has that is computed on the way."""
+        if batch not in self._largest:
+            tensors = [node for node in self.nodes if isinstance(node.meta.get("val"), Tensor)]
+            self._largest[batch] = max((prod(self.program.shape(node, batch)) for node in tensors), default=0)
+        return self._largest[batch]
 
     def argument(self, point: Point) -> Tensor:
         assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
         return point.value(self.entry)
+
+    def at_tokens(self, point: Point, entries: Sequence[int], exits: Sequence[int]) -> TokenPath | str:
+        """The way of some tokens alone, at a point; or why that takes the whole sequence."""
+        assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
+        try:
+            return TokenPath(self, point, entries, exits)
+        except RefusedError as reason:
+            return str(reason)
+
+    def plan(self, batch: int, sizes: Sizes) -> Plan | str:
+        """How some tokens are followed alone; or why they cannot be."""
+        if (batch, sizes) not in self._plans:
+            plan = Plan(self.program, self.entry, self.zero, batch, sizes)
+            try:
+                found: Plan | str = planned(plan, self.nodes, self.exit, token_axis(self.program, self.exit))
+            except RefusedError as reason:
+                found = str(reason)
+            self._plans[batch, sizes] = found
+        return self._plans[batch, sizes]
 
     def _check(self, state: Tensor) -> int:
         program, axis = self.program, self.axis

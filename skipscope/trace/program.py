@@ -1,9 +1,9 @@
 """A model as a functional graph that can be run whole or in pieces.
 
 The graph holds no weights: parameters and buffers are looked up by name in the user's model each time it runs,
-so a changed or replaced weight is seen by the next run. Sizes are not computed along the graph either: each is
-an expression in the batch symbol and is evaluated from the batch size, so a piece can run without the
-tensors that its sizes were once read from. A device named in the graph follows the data.
+so a changed or replaced weight is seen by the next run; on the way they may be converted (`read_weights`). Sizes are
+not computed along the graph either: each is an expression in the batch symbol and is evaluated from the batch size, so
+a piece can run without the tensors that its sizes were once read from. A device named in the graph follows the data.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError
 from skipscope.trace import operations
 from skipscope.trace.operations import expression
+from skipscope.trace.read_weights import ReadWeights
 
 Values = dict[fx.Node, Any]
 NUMBERS = int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
@@ -51,7 +52,9 @@ class Program:
         self.batch_symbol = batch_symbol
         self.traced_batch = traced_batch
         self.fixed_axes: dict[fx.Node, int | None] = {}  # the batch axes, where no symbol says which they are
+        self.reading: ReadWeights | None = None  # how weights are converted, where they are not read as they are
         self._sizes: dict[tuple[fx.Node, int], Any] = {}
+        self._evaluated: dict[tuple[Any, int], Any] = {}  # expressions in the batch symbol
         floats = [w.dtype for w in model.parameters() if w.is_floating_point()]
         floats += [n.meta["val"].dtype for n in inputs if _is_floating(n.meta.get("val"))]
         self.dtype = floats[0] if floats else torch.get_default_dtype()
@@ -152,7 +155,9 @@ class Program:
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
         for node in nodes:
             if node.op == "get_attr":
-                values[node] = self.constants[node]
+                constant = self.constants[node]
+                moves = self.reading is not None and isinstance(constant, Tensor) and device is not None
+                values[node] = constant.to(device) if moves else constant
                 continue
             hidden = zero.get(node, frozenset()) if zero else frozenset()
 
@@ -162,7 +167,7 @@ class Program:
                     return torch.zeros(self.shape(argument, batch), dtype=dtype or like.dtype, device=device)
                 if argument in values:
                     return values[argument]
-                result = self._outside(argument, batch, device)
+                result = self._outside(argument, batch, device, dtype)
                 result = in_type(result, dtype)
                 if isinstance(result, Tensor) and self.is_free(argument):
                     values[argument] = result  # made once, so that random ones agree wherever they are read
@@ -170,13 +175,27 @@ class Program:
 
             args = fx.node.map_arg(node.args, value)
             kwargs = fx.node.map_arg(node.kwargs, value)
-            if device is not None and kwargs.get("device") is not None:
-                kwargs = {**kwargs, "device": device}
-            if dtype is not None:
-                args, kwargs = pytree.tree_map_only(torch.dtype, lambda t: self._other_type(t, dtype), (args, kwargs))
+            args, kwargs = self.adapted(args, kwargs, device, dtype)
             values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
             for dead in drop.get(node, ()) if drop else ():
                 values.pop(dead, None)
+
+    def adapted(
+        self, args: Any, kwargs: Mapping[str, Any], device: torch.device | None, dtype: torch.dtype | None
+    ) -> tuple[Any, Any]:
+        """The arguments of a call on another device, or in another floating type than the graph's own (None)."""
+        if device is not None and kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": device}
+        # Types are arguments of their own, never inside a list; few calls have one.
+        if dtype is not None and any(isinstance(one, torch.dtype) for one in (*args, *kwargs.values())):
+            args = tuple(self._other_type(one, dtype) if isinstance(one, torch.dtype) else one for one in args)
+            kwargs = {k: self._other_type(v, dtype) if isinstance(v, torch.dtype) else v for k, v in kwargs.items()}
+        return args, kwargs
+
+    def outside(self, node: fx.Node, batch: int, device: torch.device, dtype: torch.dtype) -> Any:
+        """A weight, a constant or a size in a floating type."""
+        other = None if dtype == self.dtype else dtype
+        return in_type(self._outside(node, batch, device, other), other)
 
     def _other_type(self, named: torch.dtype, dtype: torch.dtype) -> torch.dtype:
         """A floating type that the graph names, in a run in another type than the model's: a coarser one (autocast)
@@ -195,10 +214,10 @@ class Program:
         ]
         return pytree.tree_unflatten(leaves, self.out_spec)
 
-    def _outside(self, node: fx.Node, batch: int, device: torch.device | None) -> Any:
+    def _outside(self, node: fx.Node, batch: int, device: torch.device | None, dtype: torch.dtype | None = None) -> Any:
         """The value of a node that is not computed along the graph: a weight, a constant, a size."""
         if (name := self.weights.get(node)) is not None:
-            return self.lookup(name)
+            return self.weight(name, dtype, device)
         if node in self.constants:
             constant = self.constants[node]
             return constant.to(device) if isinstance(constant, Tensor) and device is not None else constant
@@ -220,7 +239,13 @@ class Program:
         value = self._outside(fill, batch, device) if isinstance(fill, fx.Node) else fill
         return torch.full(shape, value, dtype=like.dtype, device=device)
 
+    def weight(self, name: str, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Any:
+        """A weight as the graph reads it. dtype: another type than the graph's own."""
+        value = self.lookup(name)
+        return value if self.reading is None else self.reading.read(value, dtype or self.dtype, device)
+
     def lookup(self, name: str) -> Any:
+        """The model's own tensor."""
         try:
             return operator.attrgetter(name)(self.model)
         except AttributeError:
@@ -232,6 +257,11 @@ class Program:
         value = expression(size)
         if isinstance(value, int | float | bool):
             return value
+        if (value, batch) not in self._evaluated:
+            self._evaluated[value, batch] = self._number(size, value, batch)
+        return self._evaluated[value, batch]
+
+    def _number(self, size: Any, value: Any, batch: int) -> Any:
         result = value.subs({self.batch_symbol: batch}) if self.batch_symbol is not None else value
         if isinstance(size, torch.SymBool):
             return bool(result)

@@ -246,7 +246,8 @@ class HookedModel:
         missing = set(self.paths) - {call.path for call in recorder.named}
         if missing:
             raise InputError(
-                f"the model never called {', '.join(sorted(missing))}; name modules that run in its forward"
+                f"at this batch the model did not call {', '.join(sorted(missing))}; name modules that its forward "
+                "calls whatever the batch"
             )
         return recorder.recording(output)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
+
+from skipscope.trace import operations
 
 
 @dataclass(frozen=True)
@@ -36,3 +39,16 @@ class LeftOut:
     kind: str  # entangled | parallel | collecting | concatenation | pointwise | unmeasurable
     where: str  # path of the module that executed it
     reason: str
+
+
+def coefficient(end: fx.Node, term: fx.Node, sums: Collection[fx.Node]) -> float:
+    """What a term is multiplied by in a sum: signs and alphas of the partial sums on the way, repetitions."""
+    alpha: Any = end.kwargs.get("alpha", 1)
+    signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operations.name(end)]
+    total = 0.0
+    for argument, sign in zip(end.args[:2], signs, strict=True):
+        if argument is term:
+            total += sign
+        elif isinstance(argument, fx.Node) and argument in sums:
+            total += sign * coefficient(argument, term, sums)
+    return total

@@ -15,9 +15,6 @@ Partial sums `(x + f) + g` are flattened, but not across a sum that ends a unit 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
-
 from torch import Tensor, fx
 
 from skipscope.trace import operations
@@ -25,7 +22,7 @@ from skipscope.trace.collecting import adds_averages, adds_parts, is_state
 from skipscope.trace.flow import Calls, Flow
 from skipscope.trace.graph_edits import OURS
 from skipscope.trace.leaks import goes_around, harmless
-from skipscope.trace.region import LeftOut, Region
+from skipscope.trace.region import LeftOut, Region, coefficient
 from skipscope.trace.terms import Term
 
 SUMS = frozenset(("add", "sub", "rsub"))
@@ -151,7 +148,7 @@ class Rule:
         linear = all(path.activation is None and path.product is None for path in branch)
         if skip.mixes and linear and max(path.mixes for path in branch) <= skip.mixes:
             return self._refuse("parallel", end, "no path does less than the others: parallel maps, no skip")
-        factor = self._factor(end, skip.term, partial)
+        factor = coefficient(end, skip.term, partial)
         region = Region(
             entry=entry,
             end=end,
@@ -180,18 +177,6 @@ class Rule:
         if not self.calls.in_leaf(end) or any(self.calls.of(n) != call for n in self.flow.unmask(nodes)):
             return False
         return not any(path.weighs for path in paths)
-
-    def _factor(self, node: fx.Node, term: fx.Node, sums: Collection[fx.Node]) -> float:
-        """What the term is multiplied by in this sum: signs and alphas of the partial sums on the way, repetitions."""
-        alpha: Any = node.kwargs.get("alpha", 1)
-        signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1)}[operations.name(node)]
-        total = 0.0
-        for argument, sign in zip(node.args[:2], signs, strict=True):
-            if argument is term:
-                total += sign
-            elif isinstance(argument, fx.Node) and argument in sums:
-                total += sign * self._factor(argument, term, sums)
-        return total
 
     def _settle_doubts(self) -> None:
         """What goes around the sum of one unit may be a context of others, or collected beside all of them."""

@@ -82,7 +82,7 @@ def with_weights(unit: Unit, weights: Mapping[str, Tensor]) -> GraphUnit:
     values: dict[str, Tensor] = {}
     for name, weight in weights.items():
         for own in _own_names(unit, name):
-            value = _in_place_of(unit.trunk.program.lookup(own), weight, name)
+            value = _in_place_of(unit.trunk.program.weight(own), weight, name)
             if own in values and not torch.equal(values[own], value):
                 raise InputError(f"{name} came twice, under another name with another value; give a shared weight once")
             values[own] = value
@@ -107,7 +107,7 @@ def noisy_weights(unit: Unit, t: float, *, seed: int, mixture: str = "convex") -
     kept, added = (t, 1 - t) if mixture == "convex" else (sqrt(t), sqrt(1 - t))
     mixed = {}
     for name in names:
-        weight = unit.trunk.program.lookup(name).detach()
+        weight = unit.trunk.program.weight(name).detach()
         theta = weight.double()
         eta = _gaussian(theta, seed, name)
         mixed[name] = (kept * theta + added * (theta.norm() / eta.norm()) * eta).to(weight.dtype)

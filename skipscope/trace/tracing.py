@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from skipscope.errors import InputError, TraceError
+from skipscope.errors import InputError, SkipscopeError, TraceError
 from skipscope.trace.export import does_not_run, export, in_full_precision, record
 from skipscope.trace.graph_trunk import GraphTrunk
 from skipscope.trace.inputs import Inputs, signature_of
 from skipscope.trace.model_output import REPLAY_TOLERANCE, call_untouched, floats, relative_error
 from skipscope.trace.module_trunk import ModuleTrunk
+from skipscope.trace.read_weights import ReadWeights, halves_of, is_on_disk
 from skipscope.trace.recorded_program import RecordedProgram
 from skipscope.trace.running_statistics import calibrated
 from skipscope.trace.structure import Structure
@@ -43,6 +44,9 @@ def trace(
     _check_kind(model)
     units = _checked_names(units)
     inputs = Inputs.of(model, x, batch_axis)
+    if units is None and not calibrate and (trunk := _with_read_weights(model, inputs)) is not None:
+        return trunk
+    _check_in_memory(model, inputs)
     model, inputs, notes = in_full_precision(model, inputs)
     dtype = torch.float32 if notes else None
     if calibrate:
@@ -51,18 +55,60 @@ def trace(
     inputs.check_device(model)
     expected = None if inputs.is_meta(model) else own_output(model, inputs)
     if units is not None:
-        trunk: Trunk = ModuleTrunk(model, inputs, units, notes, dtype)
+        trunk = ModuleTrunk(model, inputs, units, notes, dtype)
         if expected is not None:
             _check_replay(trunk, inputs, expected)
     else:
         trunk = _by_graph(model, inputs, expected, notes, dtype)
-    if expected is not None and _mixes_samples(model, inputs, expected):
-        trunk._notes.insert(
-            0,
-            "the output of a sample changes with the other samples. If the model computes nothing over the whole "
-            f"batch, {inputs.about_the_axis()}",
-        )
+    if expected is not None:
+        _note_mixed_samples(trunk, inputs, expected)
     return trunk
+
+
+def _with_read_weights(model: nn.Module, inputs: Inputs) -> Trunk | None:
+    """The trunk of a model whose weights are converted as they are read: half precision in float32, or weights on disk
+    on another device. None where it has none such, or needs its weights in place: code that compares their types."""
+    halves = halves_of(model)
+    device = inputs.tensors()[0].device
+    moved = is_on_disk(model) and any(weight.device != device for weight in model.parameters())
+    if not (halves or moved) or inputs.is_meta(model):
+        return None
+    dtype = torch.float32 if halves else None
+    notes = [f"{' and '.join(halves)} weights: measured in float32, to which they are converted as they are read"]
+    reading, given = ReadWeights(model, dtype), inputs if dtype is None else inputs.floating(dtype)
+    try:
+        inputs.check_device(model)
+        with reading.in_place(device):
+            expected = own_output(model, given)
+        program, more = export(reading.skeleton(), given.map(Tensor.cpu), reading)
+        trunk = GraphTrunk(Structure(program), inputs.axis, (notes if halves else []) + more, dtype)
+        _check_measurable(trunk, given)
+        _check_replay(trunk, given, expected)
+        with reading.in_place(device):
+            _note_mixed_samples(trunk, given, expected)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # whatever the user's forward, or torch, says to converted weights
+        if not is_on_disk(model):
+            return None
+        if isinstance(error, SkipscopeError):
+            raise
+        raise TraceError(
+            f"{type(model).__name__} cannot be measured with weights on disk: {str(error).splitlines()[0]}; load it "
+            "into memory, without memory= and on_disk"
+        ) from error
+    return trunk
+
+
+def _check_in_memory(model: nn.Module, inputs: Inputs) -> None:
+    """Modules that run as they are have their weights where they are."""
+    homes = {weight.device.type for weight in model.parameters()}
+    if is_on_disk(model) and (away := {tensor.device.type for tensor in inputs.tensors()} - homes):
+        raise InputError(
+            f"the weights of {type(model).__name__} are on disk, and the batch on {', '.join(sorted(away))}: with "
+            "units= or calibrate=True its modules run where its weights are; pass the batch on the cpu, or load the "
+            "model into memory"
+        )
 
 
 def _by_graph(
@@ -131,6 +177,15 @@ def _check_measurable(trunk: GraphTrunk, inputs: Inputs) -> None:
     if inputs.tensors()[0].dim() == 1:
         raise InputError(f"{why}: {inputs.about_the_axis()}")
     trunk._notes.insert(0, f"{why}: {inputs.about_the_axis()}")
+
+
+def _note_mixed_samples(trunk: Trunk, inputs: Inputs, expected: Any) -> None:
+    if _mixes_samples(trunk.model, inputs, expected):
+        trunk._notes.insert(
+            0,
+            "the output of a sample changes with the other samples. If the model computes nothing over the whole "
+            f"batch, {inputs.about_the_axis()}",
+        )
 
 
 def _mixes_samples(model: nn.Module, inputs: Inputs, expected: Any) -> bool:

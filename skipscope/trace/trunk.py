@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,6 +26,8 @@ from skipscope.trace.running_statistics import never_seen
 
 if TYPE_CHECKING:
     from skipscope.linear import Operator
+    from skipscope.trace.contract import Contract
+    from skipscope.trace.tokens.path import TokenPath
 
 Part = Literal["unit", "branch", "skip"]  # of a unit; "unit" is all of it
 
@@ -55,6 +58,11 @@ class Function(ABC):
     @abstractmethod
     def argument(self, point: Point) -> Tensor:
         """The state that the function is called with at a point."""
+
+    def at_tokens(self, point: Point, entries: Sequence[int], exits: Sequence[int]) -> TokenPath | str:
+        """The same function from the states of some tokens to those of some, with all others as they are at a point;
+        or why that takes the whole sequence."""
+        return "it was traced as a module, and what is inside is not known"
 
 
 class Span(Function):
@@ -92,7 +100,9 @@ class Span(Function):
 
         of: "unit" the whole span; for a unit also "branch" or "skip" alone.
         tail: with a branch or skip, apply the tail's derivative at the sum to it: diag(sigma') dF/dh.
-        tokens, channels: (entry, exit) positions that rows and columns are restricted to; None keeps all.
+        tokens, channels: (entry, exit) positions that rows and columns are restricted to; None keeps all. Between
+        chosen tokens only their own path is differentiated where that is exact; `operator.token_route` says which way
+        was taken.
         dtype: the floating type to evaluate in; the model's own by default.
         """
         # The one import from the next room: operators are made of spans, and a user asks the span for its operator.
@@ -233,6 +243,9 @@ class Stage(UnitRun):
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         return self.span.bound(point)
 
+    def at_tokens(self, point: Point, entries: Sequence[int], exits: Sequence[int]) -> TokenPath | str:
+        return self.span.at_tokens(point, entries, exits)
+
     @property
     def in_any_type(self) -> bool:
         return self.span.in_any_type
@@ -256,7 +269,7 @@ class Point(ABC):
         """The model's own, in its own structure."""
 
     @cached_property
-    def remembered(self) -> dict[Function, Any]:
+    def remembered(self) -> dict[Any, Any]:
         """What was found out of functions at this point; gone with it."""
         return {}
 
@@ -275,8 +288,10 @@ class Point(ABC):
         """The same point for some of the samples; None where the model can only run with all of them."""
 
     @abstractmethod
-    def gradients(self, scalar: Callable[[Any], Tensor]) -> list[Tensor | None]:
-        """The gradient of a function of the model's output at every state; None where it does not depend on one."""
+    def gradients(self, scalar: Callable[[Any], Tensor], *, exits: bool = False) -> list[Tensor | None]:
+        """The gradient of a function of the model's output at every state; None where it does not depend on one.
+
+        exits: at every unit's entry, then at every unit's exit, in place of the last exit alone."""
 
     @abstractmethod
     def first_not_finite(self) -> str:
@@ -293,7 +308,7 @@ class Point(ABC):
 class Trunk(ABC):
     """What `ss.trace` returns: `trunk["layer3.4"]`, `trunk[5]`, `trunk.units`, `trunk.segments`, `trunk.stages`."""
 
-    model: nn.Module  # whose weights are read: the user's own, or its float32 copy
+    model: nn.Module  # whose weights are read: the user's own, or its float32 copy where that has to be called
     units: Sequence[Unit]
     stages: Sequence[Stage]
     segments: Sequence[Segment]
@@ -321,6 +336,21 @@ class Trunk(ABC):
     @abstractmethod
     def span(self, first: int | str, last: int | str) -> Span:
         """From the entry of one unit to the exit of another."""
+
+    @contextmanager
+    def runnable(self, x: Any) -> Iterator[nn.Module]:
+        """The model, which inside can be called with `self.inputs(x)`: in the trunk's type, where the batch is."""
+        yield self.model
+
+    def contract(self, x: Any = None) -> Contract:
+        """For each unit which module's output is the branch, with which factor and norm, and whether the module adds
+        the residual itself; asserted with forward hooks on the model: exit = tail(skip + branch).
+
+        x: a batch of model inputs, or a point; the last one where it is left out.
+        """
+        from skipscope.trace.contract import contract_of
+
+        return contract_of(self, x)
 
     @abstractmethod
     def programs(self) -> Sequence[Program]:

@@ -12,11 +12,12 @@ silence; `identity` is compared before anything is taken from it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.data.dataset import Split
-from skipscope.errors import InputError
+from skipscope.errors import InputError, first_line, out_of_memory
 from skipscope.runs import write_whole
 from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.history import History
@@ -72,6 +73,10 @@ class Run:
 
     def take(self, state: State, path: Path) -> None:
         """Go on from there: everything but the model's and the settings' own objects is replaced."""
+        with whole_record(path):
+            self._take(state, path)
+
+    def _take(self, state: State, path: Path) -> None:
         self._check(state, path)
         with torch.no_grad():
             for name, tensor in self.tensors().items():
@@ -108,7 +113,7 @@ class State:
 
     def write(self, path: Path) -> None:
         content = tensor_file(self.tensors, {HEADER: json.dumps(self.record)})
-        write_whole(path, lambda temporary: temporary.write_bytes(content))
+        write_whole(path, content)
 
     @classmethod
     def read(cls, path: Path) -> State:
@@ -116,9 +121,9 @@ class State:
             content = read_tensors(path)
             record = json.loads(content.metadata[HEADER])
             found = record.get("format")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"{type(error).__name__}: {error}") from error
-        if found not in (FORMAT, UNSEALED):
+        if not isinstance(found, int) or found not in (FORMAT, UNSEALED):
             raise InputError(f"{path}: expected format {FORMAT} of a checkpoint, got {found}")
         if found == FORMAT and not content.sealed:
             raise _damaged(path, "it has lost the digest of itself")
@@ -128,6 +133,17 @@ class State:
                 stacklevel=2,
             )
         return cls(content.tensors, record)
+
+
+@contextlib.contextmanager
+def whole_record(path: Path) -> Iterator[None]:
+    """Around whatever takes a state: a file that fits its digest was still made by anybody, and may lack entries."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise
+        raise _damaged(path, f"its record has an odd form: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _damaged(path: Path, why: str) -> InputError:

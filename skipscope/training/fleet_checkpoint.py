@@ -24,6 +24,7 @@ from skipscope.training.checkpoint import (
     differences_in,
     identity_of,
     refuse_another_training,
+    whole_record,
     without_results,
 )
 from skipscope.training.fleet_member import FleetMember
@@ -72,6 +73,10 @@ class FleetState:
 
     def take(self, state: State, path: Path) -> None:
         """Go on from there. The members' models and the histories stay the same objects."""
+        with whole_record(path):
+            self._take(state, path)
+
+    def _take(self, state: State, path: Path) -> None:
         self._check(state, path)
         for history, former in zip(self._histories, state.record["histories"], strict=True):
             vars(history).update(vars(History.from_dict(former)))

@@ -29,6 +29,8 @@ from skipscope.training.settings import Settings
 from skipscope.training.step import GraphedStep, Step, Update, trained_weights
 from skipscope.training.surroundings import in_mode, laid_out, little_work, same_kernels_each_time, seeded
 
+SAVE_EVERY = 20.0  # seconds between two checkpoints
+
 
 def train(
     model: nn.Module,
@@ -40,7 +42,7 @@ def train(
     progress: Progress | None = None,
     hooks: Sequence[At] = (),
     checkpoint: Path | str | None = None,
-    save_every: float = 20.0,
+    save_every: float = SAVE_EVERY,
     graph: bool | None = None,
     channels_last: bool = True,
 ) -> History:

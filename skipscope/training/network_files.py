@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from skipscope.errors import InputError
 from skipscope.models.resnet import ResNet
-from skipscope.runs.files import cache_root, plain, write_whole
+from skipscope.runs.files import cache_root, plain
 from skipscope.runs.folder import RunFolder
 from skipscope.runs.record import is_changed
+from skipscope.runs.whole_files import STALE, remove, remove_half_written, write_whole
 from skipscope.sealed import read_tensors, tensor_file
 from skipscope.training.history import History
 from skipscope.training.loop import accuracy
@@ -75,7 +76,8 @@ def find(network: Network, key: str, run: RunFolder, own: str) -> Trained | None
 def keep_in_cache(key: str, content: bytes, run: RunFolder) -> None:
     cached = _cached(key)
     try:
-        write_whole(cached, lambda path: path.write_bytes(content))
+        write_whole(cached, content)
+        remove_half_written(cached.parent, older_than=STALE)
     except InputError as error:
         reason = getattr(error.__cause__, "strerror", None) or error
         run.note(
@@ -102,6 +104,21 @@ def keep(
 
     fleet: how many networks were trained together, where it was not trained alone.
     """
+    content = file_of(network, key, model, history, snapshots, fleet)
+    run.write(own, content)
+    remove(checkpoint_beside(run.path / own))
+    return content
+
+
+def file_of(
+    network: Network,
+    key: str,
+    model: nn.Module,
+    history: History,
+    snapshots: Mapping[int, State],
+    fleet: int = 0,
+) -> bytes:
+    """The content of the file of a network that has been trained."""
     model.eval()
     about = {
         "key": key,
@@ -114,10 +131,7 @@ def keep(
     together = dict(model.state_dict())
     for epoch, former in snapshots.items():
         together |= {f"{epoch}{AFTER}{name}": value for name, value in former.items()}
-    content = tensor_file(together, {HEADER: json.dumps(about)})
-    run.write(own, lambda path: path.write_bytes(content))
-    checkpoint_beside(run.path / own).unlink(missing_ok=True)
-    return content
+    return tensor_file(together, {HEADER: json.dumps(about)})
 
 
 def export(network: Network, trained: Trained, folder: Path) -> Path:
@@ -132,7 +146,7 @@ def export(network: Network, trained: Trained, folder: Path) -> Path:
     }
     content = tensor_file(dict(trained.model.state_dict()), {HEADER: json.dumps(plain(about))})
     place = folder / f"{network.model}-seed{network.seed}.safetensors"
-    write_whole(place, lambda path: path.write_bytes(content))
+    write_whole(place, content)
     return place
 
 
@@ -177,7 +191,7 @@ def read(network: Network, key: str, folder: Path, name: str, note: Note) -> Tra
         # Before there was a digest of the whole file, there was one of the weights.
         whole = content.sealed or about["weights"] == digest_of(content.tensors)
         last, snapshots = _split(content.tensors)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(f"{file} is no trained network ({type(error).__name__}: {error})") from error
     model = network.initial()
     expected = _shapes(model.state_dict())

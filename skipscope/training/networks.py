@@ -29,7 +29,7 @@ from skipscope.runs.folder import RunFolder
 from skipscope.runs.record import UNMIXED, is_changed, read_record, versions
 from skipscope.training.history import History
 from skipscope.training.hooks import At
-from skipscope.training.loop import train
+from skipscope.training.loop import SAVE_EVERY, train
 from skipscope.training.network_files import (
     State,
     checkpoint_beside,
@@ -118,7 +118,9 @@ class Network:
             return []
         return [At(self.snapshots, lambda model, epoch, history: model.state_dict(), "snapshots")]
 
-    def train(self, model: nn.Module, place: Path, progress: Progress | None) -> tuple[History, dict[int, State]]:
+    def train(
+        self, model: nn.Module, place: Path, progress: Progress | None, save_every: float = SAVE_EVERY
+    ) -> tuple[History, dict[int, State]]:
         """With a checkpoint beside the place where the trained network will be; gives the snapshots too."""
         hooks = self.snapshot_hooks()
         history = train(
@@ -129,6 +131,7 @@ class Network:
             test_every=self.test_every,
             hooks=hooks,
             checkpoint=checkpoint_beside(place),
+            save_every=save_every,
             progress=progress,
         )
         return history, snapshots_of(hooks)
@@ -145,12 +148,12 @@ def trained(network: Network, run: RunFolder, progress: Progress) -> Trained:
     return found
 
 
-def train_into(network: Network, run: RunFolder, progress: Progress) -> Trained:
+def train_into(network: Network, run: RunFolder, progress: Progress, save_every: float = SAVE_EVERY) -> Trained:
     """Trained now, whatever the cache has, with its history as a dataset of the run."""
     key, own = network.key, _own(network)
     found = in_run(network, key, run, own)
     if found is None:
-        make(network, key, run, own, progress)
+        make(network, key, run, own, progress, save_every)
         found = read(network, key, run.path, own, run.note)
     run.write_dataset("history", found.history.to_dataset().assign_attrs(measure="history", network=network.title))
     return found
@@ -168,10 +171,12 @@ def help_training(network: Network, folder: Path) -> None:
         network.train(network.initial(), folder / own, None)
 
 
-def make(network: Network, key: str, run: RunFolder, own: str, progress: Progress) -> bytes:
+def make(
+    network: Network, key: str, run: RunFolder, own: str, progress: Progress, save_every: float = SAVE_EVERY
+) -> bytes:
     """Train, and write the network into the run's folder; gives the file's content."""
     model = network.initial()
-    history, snapshots = network.train(model, run.path / own, progress)
+    history, snapshots = network.train(model, run.path / own, progress, save_every)
     return keep(network, key, run, own, model, history, snapshots)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         Path("net.py").write_text(NET)
-        patch.setattr("skipscope.report.write_report", lambda path: path / "report.html")
+        patch.setattr(import_module("skipscope.report"), "write_report", lambda path: path / "report.html")
         assert inspected(patch) == 0
     return folder / "run"
 
@@ -52,7 +53,7 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET)
-    monkeypatch.setattr("skipscope.report.write_report", lambda path: path / "report.html")
+    monkeypatch.setattr(import_module("skipscope.report"), "write_report", lambda path: path / "report.html")
 
 
 @pytest.fixture(name="finished")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,7 +62,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Commands without their long work; what they say is theirs. Gives the report's path."""
     import skipscope.demo
     import skipscope.papers.kit.running
-    import skipscope.report
     from skipscope.papers.kit.running import Outcome
     from skipscope.runs import Decision
 
@@ -80,8 +80,9 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         assert all(path == Path("run") for path in paths)
         return out
 
-    monkeypatch.setattr(skipscope.report, "write_report", write_report)
-    monkeypatch.setattr(skipscope.report, "write_page", write_page)
+    pages = import_module("skipscope.report")  # the package's public name of that is a function
+    monkeypatch.setattr(pages, "write_report", write_report)
+    monkeypatch.setattr(pages, "write_page", write_page)
     outcome = Outcome(report.parent, {"notes": ["a note"]}, (bad,))
     monkeypatch.setattr(skipscope.papers.kit.running, "run_studies", lambda *_, **__: outcome)
     shown = SimpleNamespace(folder=report.parent, to_dict=lambda: {"folder": str(report.parent), "claims": []})
@@ -93,6 +94,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 COMMANDS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "demo": (("demo",), {"folder", "claims"}),
     "units": (("units", "NET"), {"source", "units"}),
+    "contract": (("contract", "NET"), {"source", "units", "holds"}),
     "inspect": (("inspect", "NET", "--budget", "2s", "--out", "inspected"), {"folder", "run", "measured"}),
     "train": (
         ("train", "resnet8-digits-n8", "--epochs", "1", "--batch", "512", "--out", "trained"),

@@ -350,3 +350,45 @@ def test_a_network_of_ours_has_findings_from_its_own_measurements() -> None:
     severities = [SEVERITIES.index(finding.severity) for finding in result.findings]
     assert severities == sorted(severities)
     assert result.findings[0].sentence.split()[0] in str(result)
+
+
+def depth_use(first: float) -> xarray.Dataset:
+    """Of tokens of size 1, with branches of a fifth, and a first token of another size in the middle of the network."""
+    norms = numpy.ones((9, 2, 5))
+    norms[3:7, :, 0] = first
+    growth = numpy.stack([norms.mean(2), norms[:, :, 1:].mean(2)], 2)
+    shares = numpy.full((8, 2, 5), 0.2)
+    shares[:, :, 0] = 0.2 / first
+    return xarray.Dataset(
+        {
+            "state_norm": (("state", "sample", "position"), norms),
+            "total_growth": (("state", "sample", "scope"), growth / growth[:1]),
+            "branch_share": (("unit", "sample", "position"), shares),
+            "massive_dimension": (("state", "sample", "scope"), numpy.full((9, 2, 2), 4)),
+        },
+        {
+            "unit": UNITS,
+            "state": [*UNITS, f"exit of {UNITS[-1]}"],
+            "position": range(5),
+            "scope": ["all", "without the first"],
+        },
+        {"measure": "depth_use"},
+    )
+
+
+def test_sizes_are_those_of_the_other_tokens_where_the_first_is_massive() -> None:
+    """Of the whole states the branches look idle and the state seems to grow 60 times: all that is the first token."""
+    leaning = profile(branch_over_skip=[0.3, 0.3, 0.3, *[0.001] * 4, 0.3], state_rms=[*[1.0] * 3, *[60.0] * 5])
+    assert {"idle units", "state growth"} <= {finding.name for finding in findings_of({"profile": leaning}, most=20)}
+    found = {f.name: f for f in findings_of({"profile": leaning, "depth_use": depth_use(500.0)}, most=20)}
+    assert not {"idle units", "state growth"} & set(found)
+    massive = found["massive first token"]
+    assert massive.sentence == (
+        "The state of the first token is 500 times as large as those of the others at the entry of body.3, most in "
+        "channel 4; sizes of states and branches here are without it."
+    )
+    assert "the last state is 1 times as large as the first (without the first token)" in found["usual ends"].sentence
+    assert "branches are 0.2 of their skips (without the first token)" in found["usual units"].sentence
+    like_others = findings_of({"profile": leaning, "depth_use": depth_use(2.0)}, most=20)
+    assert {"idle units", "state growth"} <= {finding.name for finding in like_others}
+    assert "massive first token" not in {finding.name for finding in like_others}

@@ -94,3 +94,10 @@ def test_in_double_an_operator_without_float64_keeps_its_own_precision() -> None
 def test_what_does_not_fit_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_a_matrix_says_how_exact_the_arithmetic_was_that_it_comes_from() -> None:
+    entries = torch.randn(2, 3, 3, dtype=torch.float64)
+    assert Dense(entries).eps == torch.finfo(torch.float64).eps
+    coarse = Dense(entries, eps=1e-7)
+    assert coarse.eps == coarse.take([1]).eps == coarse.double().eps == 1e-7

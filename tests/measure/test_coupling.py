@@ -42,7 +42,7 @@ def test_against_dense_jacobians(name: str) -> None:
             assert data["k_used"][i, 0, p] == 0
             assert data["coupling"][i, :, 0, p].isnull().all()
             continue
-        numpy.testing.assert_allclose(data["value"][i, 0, p], torch.linalg.svdvals(J)[:3], rtol=close, atol=1e-12)
+        numpy.testing.assert_allclose(data["value"][i, 0, p], torch.linalg.svdvals(J)[:3].cpu(), rtol=close, atol=1e-12)
         for j in range(2):
             for suffix, signed in (("", False), ("_signed", True)):
                 expected = m_of(J, matrices[j, p], 3, signed)
@@ -73,7 +73,7 @@ def test_chance_is_what_random_matrices_have() -> None:
     values = torch.from_numpy(data["value"].values[0, 0, 0])
     run, entry = block_function(traced("written")[0], "blocks.0", ids[:1])
     matrix = torch.autograd.functional.jacobian(lambda h: run(h) - h, entry)[0, -1, :, 0, -1]
-    torch.testing.assert_close(torch.linalg.svdvals(matrix)[:2], values, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(torch.linalg.svdvals(matrix)[:2].cpu(), values, rtol=1e-9, atol=1e-12)
     torch.manual_seed(0)
     drawn = []
     for _ in range(400):

@@ -82,7 +82,7 @@ def test_against_hooks(name: str) -> None:
             here = data.sel(scope=scope).isel(state=i)
             size, start = inside.norm(dim=-1).mean(1), states[0][:, -inside.shape[1] :].norm(dim=-1).mean(1)
             close(here["total_growth"], size / start)
-            flat = inside.flatten(1).abs().numpy()
+            flat = inside.flatten(1).abs().cpu().numpy()
             close(here["massive_ratio"], flat.max(1) / numpy.median(flat, axis=1))
             at = [(int(p), int(d)) for p, d in zip(here["massive_position"], here["massive_dimension"], strict=True)]
             close(here["massive_value"], torch.stack([h[b, p, d] for b, (p, d) in enumerate(at)]))
@@ -91,6 +91,7 @@ def test_against_hooks(name: str) -> None:
 
 
 def close(found: Any, expected: Any) -> None:
+    expected = expected.cpu() if isinstance(expected, Tensor) else expected
     numpy.testing.assert_allclose(numpy.asarray(found), numpy.asarray(expected), rtol=1e-9, atol=1e-11)
 
 

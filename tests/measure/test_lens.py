@@ -15,6 +15,7 @@ from skipscope.measure import lens_sweep
 from skipscope.measure.fingerprint import same_forward_pass
 from tests.measure.language import CASES, TOKENS, WIDTH, WORDS, Written, block_function, traced
 from tests.measure.nets import Net
+from tests.seeded import generator
 from tests.slow import thinned
 from tests.trace.nets import UNet
 
@@ -39,7 +40,7 @@ def test_against_the_jacobian_of_the_whole_model(name: str) -> None:
     case = CASES[name]
     data = ss.lens(trunk, ids)
     for block, unit in ((0, 0), (1, 2)):
-        of_prompts = brute(*block_function(model, case.block.format(block), ids, case.last))
+        of_prompts = brute(*block_function(model, case.block.format(block), ids, case.last)).cpu()
         scale = float(of_prompts.abs().max())
         numpy.testing.assert_allclose(data["lens"][unit], of_prompts.mean(0), atol=case.rounding * scale)
         error = of_prompts.numpy().std(0, ddof=1) / 3**0.5
@@ -60,7 +61,7 @@ def test_in_the_middle_of_a_block() -> None:
         return h + block.down(F.gelu(block.up(block.before_mlp(h))))
 
     entry = trunk.at(ids).entry(trunk[3])
-    expected = brute(after, entry, [1, 4])
+    expected = brute(after, entry, [1, 4]).cpu()
     data = ss.lens(trunk, ids, units=[trunk[3].name, 0], tokens=[1, 4])
     numpy.testing.assert_allclose(data["lens"][0], expected.mean(0), atol=1e-12)
     mean = expected.mean(0)
@@ -72,7 +73,7 @@ def test_in_the_middle_of_a_block() -> None:
 
 @pytest.fixture(scope="module")
 def many() -> Tensor:
-    return torch.randint(0, WORDS, (19, TOKENS), generator=torch.Generator().manual_seed(5))
+    return torch.randint(0, WORDS, (19, TOKENS), generator=generator(5))
 
 
 def test_statistics_over_prompts(many: Tensor) -> None:

@@ -79,7 +79,7 @@ def test_of_language_models(name: str) -> None:
 
 def check(data: object, J: Tensor) -> None:
     found = data["eigenvalue_real"].values + 1j * data["eigenvalue_imaginary"].values  # type: ignore[index]
-    expected = torch.linalg.eigvals(J).numpy()
+    expected = torch.linalg.eigvals(J).cpu().numpy()
     far = [abs(expected - value).min() for value in found] + [abs(found - value).min() for value in expected]
     assert max(far) < 1e-9 * float(J.norm())
     assert (numpy.diff(abs(found)) < 1e-12).all()  # the largest first

@@ -30,6 +30,15 @@ def test_numbers_are_those_of_the_definitions() -> None:
         cosine = nn.functional.cosine_similarity(branch, state, dim=1).detach()
         assert row["cosine"].values == pytest.approx(cosine.cpu().numpy())
         assert row["gradient_rms"].values == pytest.approx((state.grad.norm(dim=1) / D**0.5).cpu().numpy())
+        left = model[i](h).detach().requires_grad_()
+        nn.functional.cross_entropy(model[i + 1 :](left), targets).backward()
+        assert row["gradient_gain"].values == pytest.approx(
+            (state.grad.norm(dim=1) / left.grad.norm(dim=1)).cpu().numpy()
+        )
+        own = state.detach() - state.detach().mean(0)
+        assert row["state_spread"].values == pytest.approx((own.norm(dim=1) / state.detach().norm(dim=1)).cpu().numpy())
+        spread = (branch - branch.mean(0)).norm(dim=1) / state.detach().norm(dim=1)
+        assert row["branch_spread"].values == pytest.approx(spread.cpu().numpy())
         exact = torch.func.vmap(torch.func.jacrev(model[i]))(state.detach()).square().sum((1, 2)) / D
         z = (row["jacobian_square"].values - exact.detach().cpu().numpy()) / row["jacobian_square_error"].values
         assert (abs(z) < 4).all()
@@ -66,6 +75,22 @@ def test_named_units_and_their_gradients() -> None:
     by_graph = ss.profile(ss.trace(model, x), x)
     by_name = ss.profile(ss.trace(model, x, units=["0", "1"]), x)
     assert by_name["gradient_rms"].values == pytest.approx(by_graph["gradient_rms"].values)
+
+
+def test_without_probes_the_rest_is_the_same() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Residual(mlp()), Residual(mlp())), torch.randn(4, D)
+    trunk = ss.trace(model, x)
+    everything, cheap = ss.profile(trunk, x), ss.profile(trunk, x, probes=0)
+    assert set(everything) - set(cheap) == {"jacobian_square", "jacobian_square_error"}
+    assert cheap.drop_attrs().equals(everything[list(cheap)].drop_attrs())
+    with pytest.raises(ss.InputError, match="expected 0, or at least 2"):
+        ss.profile(trunk, x, probes=1)
+
+
+def test_one_sample_has_no_spread() -> None:
+    model, x = nn.Sequential(Residual(mlp())), torch.randn(1, D)
+    assert ss.profile(ss.trace(model, x), x)["state_spread"].isnull().all()
 
 
 def test_a_model_without_units_is_refused() -> None:

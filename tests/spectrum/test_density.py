@@ -21,6 +21,7 @@ from skipscope.linear.operator import Dense, Operator
 from skipscope.spectrum.density import Density, Estimate, spectral_density
 from skipscope.spectrum.quadrature import random_signs
 from tests import seeded
+from tests.seeded import generator
 
 F64 = torch.float64
 
@@ -490,7 +491,7 @@ def test_a_float32_operator_seen_as_float64_is_as_coarse_as_it_is() -> None:
         def double(self) -> Operator:
             return Operator.double(self)
 
-    Q = torch.linalg.qr(torch.randn(60, 60, generator=torch.Generator().manual_seed(0)))[0]
+    Q = torch.linalg.qr(torch.randn(60, 60, generator=generator(0)))[0]
     values = torch.cat([torch.ones(40), torch.linspace(2, 3, 20)])
     density = spectral_density(Single((Q * values) @ Q.mT).double(), steps=60)
     for share in (density.mass_at(1), density.count(1, 1)):

@@ -10,6 +10,7 @@ import torch
 
 import skipscope as ss
 from skipscope.linear import KnownSpectrum
+from tests.seeded import generator
 
 SPECTRUM = Path(ss.__file__).parent / "spectrum"
 
@@ -47,7 +48,7 @@ class OneColumn(ss.Dense):
 
 
 def one_column(wrong: float = 0.0) -> OneColumn:
-    numbers = torch.Generator().manual_seed(0)
+    numbers = generator(0)
     u, v = (torch.randn(2, 30, dtype=torch.float64, generator=numbers) for _ in range(2))
     diagonal = (torch.rand(2, 30, generator=numbers) < 0.8).double()
     return OneColumn(diagonal, u, v, v + wrong)

@@ -90,5 +90,7 @@ def test_measurements_of_many_spectra_are_silent() -> None:
 def test_what_is_quick_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(full, "plan", None)
     seen: list[tuple[int, int]] = []
-    ss.singular_values(ss.Dense(torch.eye(4).expand(2, 4, 4)), progress=lambda *numbers: seen.append(numbers))
-    assert seen == [(0, 2), (1, 2), (2, 2)]
+    matrices = ss.Dense(torch.eye(4).expand(2, 4, 4))
+    ss.singular_values(matrices, progress=lambda *numbers: seen.append(numbers))
+    alone = [(1, 2)] if matrices.device.type == "cpu" else []  # a GPU takes both together
+    assert seen == [(0, 2), *alone, (2, 2)]

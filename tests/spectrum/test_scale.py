@@ -61,7 +61,7 @@ class TestPowersOfTwo:
     def test_what_underflows_in_a_product_does_not_in_a_fresh_one(self) -> None:
         A = Chain(*[1e-12 * torch.eye(4)] * 5)  # 1e-60 in float32
         assert (A.matmat(torch.ones(1, 4, 1)) == 0).all()
-        fresh = fresh_products(A.matmat, torch.ones(1, 4, 1), torch.tensor([-125]))
+        fresh = fresh_products(A.matmat, torch.ones(1, 4, 1), torch.tensor([-125], device="cpu"))
         assert (scaled(fresh, -125) / 1e-60 - 1).abs().max() < 1e-5
         unit = InUnit.of(A, torch.ones(1, 4, 1))
         assert (unit.exponent.item(), unit.lost.item()) == (-199, 0)
@@ -71,7 +71,7 @@ class TestPowersOfTwo:
 
     def test_an_operator_without_room_above_is_tried_with_less(self) -> None:
         A = Chain(1e-30 * torch.eye(4), 1e30 * torch.eye(4))
-        fresh = fresh_products(A.matmat, torch.ones(1, 4, 1), torch.zeros(1, dtype=torch.long))
+        fresh = fresh_products(A.matmat, torch.ones(1, 4, 1), torch.zeros(1, dtype=torch.long, device="cpu"))
         assert (fresh - 1).abs().max() < 1e-6
 
 
@@ -129,7 +129,7 @@ class TestFullSpectra:
         matrix = unit * 1e-160 * 1e-160 if power == -320 else unit * 10.0**power
         found = ss.singular_values(Dense(matrix), route=route)
         exponent = exponents(matrix)
-        expected = scaled(torch.linalg.svdvals(scaled(matrix, -exponent)), exponent)
+        expected = scaled(torch.linalg.svdvals(scaled(matrix, -exponent)), exponent).cpu()
         assert ((found.values - expected).abs() <= found.bound).all()
         assert (found.bound[:, 0] <= max(1e-6 * expected[0, 0], 5e-324)).all()
         assert found.rank.tolist() == [20]
@@ -236,7 +236,9 @@ class TestConditions:
         scale = 2.0 ** int(power * 3.32)
         found = ss.condition_number(matrix * scale)
         assert (found.value, found.status, found.rank) == (4, "finite", 3)
-        assert ss.condition_number((matrix * scale)[None].expand(2, 3, 3), reduce="mode").status == "infinite"
+        twice = ss.condition_number((matrix * scale)[None].expand(2, 3, 3), reduce="mode")
+        # Two equal slices: the second value is exactly zero on a CPU, and off by rounding on a GPU.
+        assert twice.status == ("infinite" if matrix.device.type == "cpu" else "numerically infinite")
 
     def test_conversion_does_not_underflow(self) -> None:
         matrix = 1e-50 * torch.diag(torch.tensor([4.0, 1.0], dtype=F64))

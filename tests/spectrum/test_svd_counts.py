@@ -11,13 +11,14 @@ import skipscope as ss
 from skipscope.linear import Dense
 from skipscope.spectrum.plan import DENSE_BYTES, DENSE_SIDE, costs
 from skipscope.spectrum.truncated_svd import square_norm
+from tests.seeded import generator
 
 PLAN = sys.modules["skipscope.spectrum.plan"]  # the name in its package is the function
 VALUES = torch.tensor([8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
 
 
 def matrix(m: int = 14, n: int = 10) -> Dense:
-    numbers = torch.Generator().manual_seed(0)
+    numbers = generator(0)
     left, right = (
         torch.linalg.qr(torch.randn(2, size, 10, dtype=torch.float64, generator=numbers)).Q for size in (m, n)
     )
@@ -60,7 +61,7 @@ def test_the_smallest_values_tell_the_rank_once_one_of_them_is_not_zero() -> Non
 
 
 def test_the_norm_is_estimated_from_what_the_values_leave() -> None:
-    numbers = torch.Generator().manual_seed(1)
+    numbers = generator(1)
     A = Dense(torch.randn(3, 60, 80, dtype=torch.float64, generator=numbers))
     exact = A.dense().square().sum((1, 2))
     square, error = square_norm(A, ss.svd(A, 4, route="iterative"))
@@ -72,7 +73,7 @@ def test_the_norm_is_estimated_from_what_the_values_leave() -> None:
 
 
 def test_small_matrices_are_decomposed_where_the_rank_is_wanted() -> None:
-    numbers = torch.Generator().manual_seed(2)
+    numbers = generator(2)
     A = Dense(torch.randn(1, 900, 900, generator=numbers))
     assert ss.svd(A, 2).route == "iterative"
     assert ss.svd(A, 2, with_rank=True).route == "dense"

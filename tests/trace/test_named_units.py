@@ -124,7 +124,7 @@ def test_a_module_that_cannot_be_taken_apart_is_used_as_it_is_and_says_so() -> N
         (["block.0"], r"no module 'block\.0'; did you mean: .*blocks\.0"),
         (["blocks.0", "blocks.0.branch"], "lies inside another named unit"),
         ([], "names no module"),
-        (["stem", "blocks"], "never called blocks"),
+        (["stem", "blocks"], "did not call blocks"),
     ],
 )
 def test_bad_names_are_refused(units: list[str], message: str) -> None:

@@ -294,6 +294,10 @@ def test_another_way_at_another_batch_is_refused() -> None:
     model, x = Net(step).eval(), torch.randn(4, D)
     trunk = ss.trace(model, x, units=["l.0", "l.1", "l.2"])
     with torch.no_grad():
-        model.stem.bias.fill_(-100)
+        model.stem.bias.fill_(-20)
     with pytest.raises(ss.InputError, match="does something else with its output than at the trace"):
+        trunk.at(x)
+    with torch.no_grad():
+        model.stem.bias.fill_(1e6)  # the forward ends before the last layers
+    with pytest.raises(ss.InputError, match=r"at this batch the model did not call l\.1, l\.2"):
         trunk.at(x)

@@ -290,6 +290,7 @@ def test_binding_by_hand_does_not_ask_the_model() -> None:
 SWITCH = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2}
 
 
+@pytest.mark.slow
 def test_switch_transformers_whole_and_by_its_blocks() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

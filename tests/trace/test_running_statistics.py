@@ -146,6 +146,7 @@ def test_one_value_per_channel_cannot_be_calibrated() -> None:
         ss.trace(nn.Sequential(nn.BatchNorm1d(4)).eval(), torch.randn(1, 4), calibrate=True)
 
 
+@pytest.mark.slow
 def test_a_saved_result_and_its_report_say_it(result: Result, tmp_path: Path) -> None:
     page = result.report(tmp_path / "run").read_text()
     assert '<p class="failure">3 of 3 batch norms have never seen data' in page

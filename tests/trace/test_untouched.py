@@ -113,13 +113,14 @@ def test_changed_and_replaced_weights_are_seen() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_measured_in_float32_on_a_copy(dtype: torch.dtype) -> None:
+def test_half_precision_is_measured_in_float32(dtype: torch.dtype) -> None:
     model = Model().eval().to(dtype)
     x = torch.randn(4, D).to(dtype)
     trunk = ss.trace(model, x)
     assert next(model.parameters()).dtype == dtype
     assert trunk.at(x).states[0].dtype == torch.float32
-    assert "float32 on a copy" in str(trunk)
+    assert "measured in float32, to which they are converted as they are read" in str(trunk)
+    assert trunk.model is model
     torch.testing.assert_close(trunk.replay(x), copy.deepcopy(model).float()(x.float()))
 
 

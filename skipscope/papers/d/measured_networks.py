@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -108,14 +108,17 @@ class MeasuredNetwork:
 
     def task(self, compute: Callable[[MeasuredNetwork], xarray.Dataset], name: str = "") -> Task:
         """A dataset of this network, with attributes that say what it was measured on. name: its key by default."""
+        return Task(name or self.key, partial(self.measured, compute))
 
-        def described() -> xarray.Dataset:
-            trained = {} if self.network_seed is None else {"network_seed": self.network_seed}
-            large, whole = int(self.large and not self.units), int(not self.large or not self.units)
-            about = {"network": self.title, "subject": self.subject, "large": large, "whole": whole}
-            return compute(self).assign_attrs({**about, **trained})
+    def measured(self, compute: Callable[[MeasuredNetwork], xarray.Dataset]) -> xarray.Dataset:
+        trained = {} if self.network_seed is None else {"network_seed": self.network_seed}
+        large, whole = int(self.large and not self.units), int(not self.large or not self.units)
+        about = {"network": self.title, "subject": self.subject, "large": large, "whole": whole}
+        return compute(self).assign_attrs({**about, **trained})
 
-        return Task(name or self.key, described)
+    def __getstate__(self) -> dict[str, object]:
+        """Where it is sent to another process: without what it can make again."""
+        return {name: value for name, value in vars(self).items() if name not in ("trunk", "images")}
 
     def _to_model(self, tensor: Tensor) -> Tensor:
         return tensor.to(next(self.model.parameters()).device)
@@ -208,20 +211,20 @@ SPECTRA_PRESETS = {
 
 def spectra_of_networks(bench: Bench, settings: NetworkSettings) -> list[xarray.Dataset]:
     """For each network the singular values of its units and stages at its images, measured once per run."""
-
-    def measured(network: MeasuredNetwork) -> xarray.Dataset:
-        found = spectra(
-            network.trunk,
-            network.images,
-            units=network.names,
-            stages=[stage.index for stage in network.trunk.stages if not network.units],
-            progress=bench.steps(f"spectra of {network.title}"),
-        )
-        return found.assign_attrs(right_answers=f"{network.right_answers()} of {network.count}")
-
     networks = measured_networks(bench, settings)
-    tasks = (network.task(measured, f"spectra-{network.key}") for network in networks)
+    tasks = (network.task(partial(_spectra, bench), f"spectra-{network.key}") for network in networks)
     return bench.sweep(tasks, studies=SPECTRA_STUDIES)
+
+
+def _spectra(bench: Bench, network: MeasuredNetwork) -> xarray.Dataset:
+    found = spectra(
+        network.trunk,
+        network.images,
+        units=network.names,
+        stages=[stage.index for stage in network.trunk.stages if not network.units],
+        progress=bench.steps(f"spectra of {network.title}"),
+    )
+    return found.assign_attrs(right_answers=f"{network.right_answers()} of {network.count}")
 
 
 def evidence_by_subject(

@@ -10,6 +10,7 @@ from skipscope.data import Dataset, load, load_or_digits
 from skipscope.papers.kit.claims import FIRST_JUDGED_SEED
 from skipscope.progress import Announce
 from skipscope.runs import RunFolder
+from skipscope.runs.executors import Execution
 from skipscope.runs.sweep import Task, swept
 from skipscope.training import Settings
 from skipscope.training.network_fleets import trained_fleet
@@ -25,15 +26,29 @@ MOST_CALIBRATION = 100
 
 class Bench:
     def __init__(
-        self, study: str, run: RunFolder, *, preset: str, seed: int, device: str, announce: Announce | None = None
+        self,
+        study: str,
+        run: RunFolder,
+        *,
+        preset: str,
+        seed: int,
+        device: str,
+        announce: Announce | None = None,
+        execution: Execution | None = None,
     ) -> None:
+        """execution: where datasets of sweeps are computed and networks trained; None for this process, one by one."""
         self.run, self.preset, self.seed, self.device = run, preset, seed, device
         self.study = study  # its id
+        self.execution = execution
         self._announce = announce or (lambda part, done, total: None)
 
     def part(self, name: str, compute: Callable[[], xarray.Dataset]) -> xarray.Dataset:
         """data/STUDY-NAME.nc, or data/STUDY.nc where the name is empty; computed unless the run has it already."""
         return self.shared(self._own(name), compute)
+
+    def name_of(self, name: str, is_shared: bool) -> str:
+        """Of a dataset in the run, by its name in this study; a shared one has the same for all."""
+        return name if is_shared else self._own(name)
 
     def has(self, name: str) -> bool:
         """Whether the run has this part."""
@@ -55,6 +70,10 @@ class Bench:
 
         studies: where several share the datasets, as `shared` does.
         """
+        if self.execution is not None:
+            from skipscope.papers.kit.tasks import swept_as_tasks
+
+            return swept_as_tasks(self, tasks, studies, self.steps(what) if what else None, self.execution)
         part = partial(self.shared, studies=studies) if studies else self.part
         return swept(tasks, part, self.steps(what) if what else None)
 
@@ -74,11 +93,13 @@ class Bench:
     ) -> Trained:
         """A network by its name, from this run, from the cache, or trained now; snapshots: epochs to look at too."""
         network = Network(model, data, settings, seed, self.device, tuple(snapshots))
+        if self.execution is not None:
+            return self.trained_fleet([network])[0]
         return trained(network, self.run, self.steps(f"training {network.title}"))
 
     def trained_fleet(self, networks: Sequence[Network]) -> list[Trained]:
         """Many networks, as `trained` gives each; those that have to be trained are trained together where they can."""
-        return trained_fleet(networks, self.run, self.steps)
+        return trained_fleet(networks, self.run, self.steps, self.execution)
 
     def seeds(self, count: int) -> list[int]:
         """Of networks that claims are judged on, from 1000 on; runs with different --seed have none in common."""

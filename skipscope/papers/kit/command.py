@@ -19,9 +19,10 @@ from skipscope.cli.beforehand import (
     require_runs,
 )
 from skipscope.cli.completion import Offered, offered, one_of
+from skipscope.cli.executing import ExecutionOptions
 from skipscope.cli.options import Device, Json, document, say_where
 from skipscope.cli.report import report_written
-from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped_by_hand, talk
+from skipscope.cli.talk import CLAIM_FAILED, Quiet, Verbose, command, help_without_command, stopped, talk
 from skipscope.data.specs import NAMES
 from skipscope.errors import InputError
 from skipscope.papers.kit.names import PRESETS, ids, require_known, require_possible_settings
@@ -180,6 +181,8 @@ def run(
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first of the seeds.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim is not reproduced.")] = False,
+    *,
+    executing: ExecutionOptions,
     as_json: Json = False,
 ) -> None:
     """Run studies, or all studies of a paper, and decide their claims. Networks are trained once in a run.
@@ -193,6 +196,7 @@ def run(
     require_device(device)
     require_data(data)
     require_folder(out)
+    execution = executing.execution(device)
     with talk.loading():
         from skipscope.numerics import usable_device
         from skipscope.papers.kit.catalogue import find
@@ -209,7 +213,7 @@ def run(
         talk.say(f"{found.id}: {found.title}; {found.cost.get(preset, 'cost unknown')}")
     say_where(device)
     with (
-        stopped_by_hand(f"interrupted; go on with --resume --out {shlex.quote(str(folder))}"),
+        stopped(f"go on with --resume --out {shlex.quote(str(folder))}"),
         talk.step(f"{named}, {preset}"),
     ):
         outcome = run_studies(
@@ -221,6 +225,7 @@ def run(
             device=device,
             resume=resume,
             announce=talk.progress,
+            execution=execution,
         )
     with report_written(outcome.folder):
         if as_json:

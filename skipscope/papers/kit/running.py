@@ -19,6 +19,7 @@ from skipscope.progress import Announce
 from skipscope.renamed import renamed_parameters
 from skipscope.runs import RunFolder
 from skipscope.runs.decisions import Decision
+from skipscope.runs.executors import Execution
 from skipscope.training.processes import launched
 
 Say = Callable[[str], None]
@@ -46,11 +47,12 @@ def run_studies(
     device: str = "cpu",
     resume: bool = False,
     announce: Announce | None = None,
+    execution: Execution | None = None,
 ) -> Outcome:
     """Run a study (`D.law`), several (`D.law,D.spectra`) or all of a paper that have the preset (`D`).
 
     changes: of settings, as written after --set. announce: called with what is done now, how much of it is done and how
-    much there is.
+    much there is. execution: where datasets are computed and networks trained; None for this process, on all cores.
     """
     if launched()[1] > 1:
         raise InputError("a study runs in one process; to train in several: accelerate launch -m skipscope train NAME")
@@ -68,11 +70,15 @@ def run_studies(
         former="resume" if resume else "refuse",
     )
     with folder as run:
+        if execution is not None:
+            run.record["execution"] = execution.to_dict()
         if changes:
             run.note(f"settings that differ from the preset: {', '.join(f'{k}={v}' for k, v in changes.items())}")
         evidence: dict[Claim, Sequence[Measured]] = {}
         for study in studies:
-            bench = Bench(study.id, run, preset=preset, seed=seed, device=device, announce=announce)
+            bench = Bench(
+                study.id, run, preset=preset, seed=seed, device=device, announce=announce, execution=execution
+            )
             for claim, found in study.evidence(bench, settings[study.id]).items():
                 evidence[claim] = together(evidence.get(claim, ()), found)
         decisions = tuple(_decided(claim, evidence, preset, studies) for claim in claims_of(name, studies, evidence))

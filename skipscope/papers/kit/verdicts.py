@@ -2,9 +2,9 @@
 
 Parts of a claim may be about networks that no single run trains, so that each part has its own best evidence, and the
 claim's verdict is that of these parts. Evidence under today's rules comes before that under older ones, a part that was
-judged before one that is open, and more networks before fewer: never a verdict before another, which would favour the
-runs that find something. Without runs it is the evidence that ships with the package (`papers/verdicts.json`, made by
-`scripts/verdicts.py` from the committed results).
+judged before one that is open, more networks before fewer, and of as many the larger preset, which has more images and
+longer training: never a verdict before another, which would favour the runs that find something. Without runs it is the
+evidence that ships with the package (`papers/verdicts.json`, made by `scripts/verdicts.py` from the committed results).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from skipscope.papers.kit.catalogue import claims, study_of
 from skipscope.papers.kit.claims import Claim, verdict_of
+from skipscope.papers.kit.names import PRESETS
 from skipscope.runs import load_run
 from skipscope.runs.decisions import Decision, PartDecision
 
@@ -94,7 +95,7 @@ def _together(claim: Claim, found: Sequence[Found]) -> Judged:
         places = max(1, len(base.parts))
         return Judged(claim, base, (source,) * places, (base.preset,) * places)
     best = [
-        max(((source, own, own.parts[place]) for source, own in fitting), key=lambda each: _worth(each[2]))
+        max(((source, own, own.parts[place]) for source, own in fitting), key=lambda each: _worth(each[1], each[2]))
         for place in range(len(names))
     ]
     used = [(source, own) for source, own in fitting if any(own is chosen for _, chosen, _ in best)]
@@ -119,8 +120,9 @@ def _together(claim: Claim, found: Sequence[Found]) -> Judged:
     return Judged(claim, decision, tuple(kept), tuple(own.preset for _, own, _ in best))
 
 
-def _worth(part: PartDecision) -> tuple[int, int]:
-    return int(part.verdict != "open"), part.networks
+def _worth(decision: Decision, part: PartDecision) -> tuple[bool, int, int]:
+    sizes = {preset: place for place, preset in enumerate(PRESETS)}
+    return part.verdict != "open", part.networks, sizes.get(decision.preset, -1)
 
 
 def _of_runs(runs: Sequence[Path]) -> Iterable[Found]:

@@ -13,9 +13,11 @@ from skipscope.report.figures.curves import (
     trajectories,
 )
 from skipscope.report.figures.distributions import distributions
+from skipscope.report.figures.monitored import monitored
 from skipscope.report.figures.spectra import depth, law, proportions, scree
 from skipscope.report.figures.stability import growth, prediction, projections
 from skipscope.report.figures.streams import streams
+from skipscope.report.figures.sweeps import sweep
 from skipscope.report.figures.together import together
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "growth",
     "hessian",
     "law",
+    "monitored",
     "prediction",
     "profile",
     "projections",
@@ -40,6 +43,7 @@ __all__ = [
     "steps",
     "straightness",
     "streams",
+    "sweep",
     "together",
     "training",
     "trajectories",

@@ -24,11 +24,13 @@ from skipscope.report.views.coupling import coupling_view
 from skipscope.report.views.depth_use import depth_use_view
 from skipscope.report.views.law import law_view, verification_view
 from skipscope.report.views.lens import lens_view
+from skipscope.report.views.monitored import alarms_view, monitor_view
 from skipscope.report.views.normality import normality_view
 from skipscope.report.views.profile import profile_view
 from skipscope.report.views.spectra import leading_view, spectra_view
 from skipscope.report.views.stability import stability_view
 from skipscope.report.views.streams import streams_view
+from skipscope.report.views.sweeps import sweep_view
 from skipscope.report.views.training import distributions_view, history_view
 from skipscope.report.views.trajectories import trajectories_view
 from skipscope.report.views.view import Curve, Picture, UnitCurves, UnitNumbers, View
@@ -56,6 +58,9 @@ class ViewOfMeasure:
 
 
 VIEWS = {  # by measure, in the order in which a report shows them
+    "sweep": ViewOfMeasure("Models side by side", sweep_view),
+    "alarms": ViewOfMeasure("Alarms", alarms_view),
+    "monitor": ViewOfMeasure("While it trained", monitor_view),
     "history": ViewOfMeasure("Training", history_view),
     "profile": ViewOfMeasure("Profile", profile_view),
     "spectra": ViewOfMeasure("Singular values", spectra_view),

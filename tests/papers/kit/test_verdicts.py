@@ -49,6 +49,19 @@ def test_more_networks_come_first_whatever_they_found(tmp_path: Path) -> None:
     assert verdict_of(older, few) == ("not reproduced", str(few))
 
 
+def test_of_as_many_networks_the_larger_preset_comes_first_whatever_it_found(tmp_path: Path) -> None:
+    found = {
+        (preset, verdict): run_of(
+            tmp_path / f"{preset}-{verdict}", dataclasses.replace(decision(verdict, networks=8), preset=preset)
+        )
+        for preset in ("quick", "full")
+        for verdict in ("reproduced", "not reproduced")
+    }
+    for verdict, other in (("reproduced", "not reproduced"), ("not reproduced", "reproduced")):
+        large, small = found["full", verdict], found["quick", other]
+        assert verdict_of(small, large) == verdict_of(large, small) == (verdict, str(large))
+
+
 SADDLE = next(claim for claim in claims() if claim.id == "B23")
 
 

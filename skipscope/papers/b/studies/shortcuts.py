@@ -28,7 +28,7 @@ from skipscope.data import Dataset
 from skipscope.models.specification import blocks_per_stage
 from skipscope.papers.b import PAPER
 from skipscope.papers.b.learning_rates import trained_at_best_rate
-from skipscope.papers.b.networks import ShortcutSpec
+from skipscope.papers.b.networks import Samples, ShortcutSpec
 from skipscope.papers.b.studies.theorem2 import B23, ERROR_GAP
 from skipscope.papers.b.subjects import (
     CIFAR10,
@@ -241,21 +241,26 @@ def _connected(bench: Bench, settings: ShortcutSettings) -> Found:
     white = whitened_data(bench, settings.data)
     data = white.first(settings.samples)
 
-    def trained(n: int, depth: int) -> xarray.Dataset:
-        return trained_at_best_rate(
-            bench,
-            ShortcutSpec(depth, COMPONENTS, n, pre="relu", mid="relu"),
-            data,
-            "zero",
-            calibration=settings.connected_networks,
-            networks=settings.connected_networks,
-            steps=settings.steps,
-            per_decade=2,
-            factor=START_FACTOR,
-            attrs={"measure": MEASURE_NAME, "kind": "connected", "data": white.name, "samples": len(data.x)},
-        )
+    compute = partial(_connected_at, bench, settings, white.name, data)
+    return _of_all_depths(bench, "connected", settings.connected, compute, "fully connected networks")
 
-    return _of_all_depths(bench, "connected", settings.connected, trained, "fully connected networks")
+
+def _connected_at(
+    bench: Bench, settings: ShortcutSettings, name: str, data: Samples, n: int, depth: int
+) -> xarray.Dataset:
+    """name: of the data set."""
+    return trained_at_best_rate(
+        bench,
+        ShortcutSpec(depth, COMPONENTS, n, pre="relu", mid="relu"),
+        data,
+        "zero",
+        calibration=settings.connected_networks,
+        networks=settings.connected_networks,
+        steps=settings.steps,
+        per_decade=2,
+        factor=START_FACTOR,
+        attrs={"measure": MEASURE_NAME, "kind": "connected", "data": name, "samples": len(data.x)},
+    )
 
 
 def _of_all_depths(

@@ -18,7 +18,8 @@ import xarray
 
 from skipscope.errors import InputError
 from skipscope.papers.d.subjects import subject_of
-from skipscope.runs.files import read_dataset
+from skipscope.runs.datasets import dataset_bytes, read_dataset
+from skipscope.runs.whole_files import write_whole
 
 QUANTILES = ("quantile", "quantile_off", "level", "level_of_all")
 
@@ -153,7 +154,7 @@ def for_run(dataset: xarray.Dataset, subject: str, kind: str) -> xarray.Dataset:
 def write(dataset: xarray.Dataset, path: Path) -> None:
     """In float32 and compressed."""
     doubles = {name: values.astype("float32") for name, values in dataset.items() if values.dtype == numpy.float64}
-    _compressed(dataset.assign(doubles)).to_netcdf(path, engine="h5netcdf")
+    write_whole(path, dataset_bytes(_compressed(dataset.assign(doubles))))
 
 
 def _compressed(dataset: xarray.Dataset) -> xarray.Dataset:

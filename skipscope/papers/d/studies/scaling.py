@@ -71,7 +71,7 @@ def run(bench: Bench, settings: ScalingSettings) -> Evidence:
         for network in measured_networks(bench, settings)
         if network.large
     )
-    return evidence(bench.sweep(chain([Task("random", lambda: _random(bench, settings))], networks)))
+    return evidence(bench.sweep(chain([Task("random", partial(_random, bench, settings))], networks)))
 
 
 def evidence(parts: Sequence[xarray.Dataset]) -> Evidence:

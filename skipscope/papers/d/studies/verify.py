@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import torch
@@ -59,11 +60,12 @@ class Smooth(nn.Module):
 
 
 def run(bench: Bench, settings: NetworkSettings) -> Evidence:
-    def measured(network: MeasuredNetwork) -> xarray.Dataset:
-        return verification(network.trunk, network.images, units=network.names)
+    networks = (network.task(_measured) for network in measured_networks(bench, settings))
+    return evidence(bench.sweep(chain([Task("smooth", partial(_smooth, bench))], networks)))
 
-    networks = (network.task(measured) for network in measured_networks(bench, settings))
-    return evidence(bench.sweep(chain([Task("smooth", lambda: _smooth(bench))], networks)))
+
+def _measured(network: MeasuredNetwork) -> xarray.Dataset:
+    return verification(network.trunk, network.images, units=network.names)
 
 
 def evidence(parts: Sequence[xarray.Dataset]) -> Evidence:

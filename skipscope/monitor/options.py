@@ -1,0 +1,106 @@
+"""What a user gives to the monitor, checked before the training begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from skipscope.errors import InputError, first_line
+from skipscope.monitor.measures import MEASURES, Look, lacking
+from skipscope.monitor.objective import Objective
+from skipscope.monitor.sharpness import Rate
+from skipscope.trace import Trunk, trace
+from skipscope.trace.undisturbed import unwrapped
+
+
+def traced(model: Any, x: Any) -> Trunk:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"Monitor: expected a torch.nn.Module or a trunk as the model, got {type(model).__name__}")
+    return trace(unwrapped(model), x)
+
+
+def check_numbers(every: Any, budget: Any, samples: Any, seed: Any) -> None:
+    if not _is_whole(every) or every < 1:
+        raise InputError(f"every={every!r}: expected a whole number of steps from 1 on")
+    if budget is not None and not (isinstance(budget, int | float) and 0 < budget <= 1):
+        raise InputError(f"budget={budget!r}: expected a share of the time above 0 and at most 1, or None for no limit")
+    if not _is_whole(samples) or samples < 1:
+        raise InputError(f"samples={samples!r}: expected a whole number of samples from 1 on")
+    if not _is_whole(seed):
+        raise InputError(f"seed={seed!r}: expected a whole number")
+
+
+def check_objects(optimizer: Any, rate: Any, out: Any, on_alarm: Any) -> None:
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise InputError(f"out={out!r}: expected the path of a run folder, or None for none")
+    if on_alarm is not None and not callable(on_alarm):
+        raise InputError(f"on_alarm={on_alarm!r}: expected a function of an alarm")
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise InputError(f"optimizer={optimizer!r}: expected a torch.optim.Optimizer; a number is given as rate=")
+    _check_rate(rate)
+
+
+def _check_rate(rate: float | Callable[[], float] | None) -> None:
+    try:
+        Rate.of(None, rate)
+    except Exception as error:  # whatever a user's function raises
+        raise InputError(
+            f"rate={rate!r}: expected the rate as a number, or a function without arguments that returns it; "
+            f"{first_line(error)}"
+        ) from error
+
+
+def wanted(measures: Sequence[str] | None) -> list[str]:
+    """Names of measures, in the order of MEASURES; all of them for None."""
+    if measures is None:
+        return list(MEASURES)
+    if isinstance(measures, str):
+        raise InputError(f"measures={measures!r}: expected a list of names, such as [{measures!r}]")
+    if not isinstance(measures, Sequence | set | frozenset):
+        raise InputError(f"measures={measures!r}: expected a list of names, such as ['sizes']")
+    unknown = [name for name in measures if not isinstance(name, str) or name not in MEASURES]
+    if unknown or not measures:
+        raise InputError(f"measures: expected some of {', '.join(MEASURES)}, got {unknown[0] if unknown else 'none'}")
+    return [name for name in MEASURES if name in measures]
+
+
+def possible(
+    names: Sequence[str], trunk: Trunk, objective: Objective | None, explicit: bool
+) -> tuple[list[str], dict[str, str]]:
+    """Those of the measures that the model allows, and why the others are left out. explicit: they were asked for."""
+    found, left_out = [], {}
+    for name in names:
+        reason = lacking(MEASURES[name], trunk, objective)
+        if reason and explicit:
+            raise InputError(f"Monitor: {name} cannot be measured: {reason}")
+        if reason and MEASURES[name].needs != "streams":  # which most models do not have
+            left_out[name] = reason
+        if not reason:
+            found.append(name)
+    return found, left_out
+
+
+def check_loss(look: Look) -> None:
+    """That targets and loss fit the model's output; a model that cannot be run now is another matter."""
+    if look.objective is None:
+        return
+    try:
+        output = look.point.output
+    except Exception:
+        return  # the first look says why
+    try:
+        look.objective(output)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        raise InputError(
+            f"Monitor: the loss of the model's output at x cannot be computed: {first_line(error)}; pass targets= and "
+            "loss= that fit it"
+        ) from error
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,90 @@
+"""The sharpness of the loss, the largest eigenvalue of its Hessian, against what the optimizer's rate can bear.
+
+Gradient descent with rate e on a quadratic loss diverges along an eigenvector whose eigenvalue is above 2 / e. The
+limit of each optimizer, with its momentum m (Cohen et al. 2021, Gradient descent on neural networks typically occurs at
+the edge of stability):
+
+    gradient descent         2 / e
+    with momentum            2 (1 + m) / e
+    with Nesterov's          2 (1 + m) / ((1 + 2 m) e)
+
+An optimizer that scales every weight's rate (Adam) has no limit on the Hessian itself: it is NaN then, and the
+sharpness is reported alone. The Hessian is that of the loss in evaluation mode at the monitor's own batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from skipscope.linear import Hessian
+from skipscope.monitor.objective import Objective
+from skipscope.spectrum import eigs
+from skipscope.trace import Trunk
+from skipscope.trace.graph_trunk import GraphTrunk
+from skipscope.trace.inputs import Inputs
+
+TOLERANCE = 0.01  # of the eigenvalue: a limit that is crossed by less is not crossed
+MOST_PRODUCTS = 200
+BLOCK = 1  # one vector at a time: only the first eigenvalue is wanted
+
+
+class Rate(NamedTuple):
+    """What the optimizer steps with; limit: of the sharpness, NaN where there is none."""
+
+    rate: float
+    limit: float
+
+    @classmethod
+    def of(cls, optimizer: Optimizer | None, rate: Any) -> Rate:
+        """rate: of plain gradient descent, a number or a function that gives it, where there is no optimizer."""
+        if optimizer is None:
+            value = float(rate() if callable(rate) else rate) if rate is not None else math.nan
+            return cls(value, 2 / value if value > 0 else math.nan)
+        limits = [cls._of_group(optimizer, group) for group in optimizer.param_groups]
+        return cls(float(optimizer.param_groups[0]["lr"]), min(limits) if limits else math.nan)
+
+    @staticmethod
+    def _of_group(optimizer: Optimizer, group: dict[str, Any]) -> float:
+        rate, momentum = float(group["lr"]), float(group.get("momentum", 0.0))
+        if not isinstance(optimizer, SGD) or rate <= 0 or group.get("dampening", 0.0):
+            return math.nan
+        bearable = 2 * (1 + momentum) / rate
+        return bearable / (1 + 2 * momentum) if group.get("nesterov") else bearable
+
+
+class Replayed(nn.Module):
+    """A traced model as a module: it runs the graph on the weights that it finds in the model's places, so that no hook
+    of the user's is called, and the model's mode does not matter."""
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self.model, self._trunk = trunk.model, trunk
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        batch = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        return self._trunk.replay(Inputs(args, kwargs, 0, len(batch)))
+
+
+class Sharpness(NamedTuple):
+    value: float
+    residual: float  # some eigenvalue lies within it of the value
+    converged: bool
+    loss: float  # at the monitor's batch
+
+
+def sharpness(trunk: Trunk, inputs: Inputs, objective: Objective, seed: int = 0) -> Sharpness:
+    """The largest eigenvalue of the Hessian of the loss at a batch, with respect to all weights that are trained."""
+    runs_graph = isinstance(trunk, GraphTrunk) and trunk.program.reading is None and inputs.axis == 0
+    model = Replayed(trunk) if runs_graph else trunk.model
+    target = torch.zeros(inputs.batch)  # the objective has its own targets
+    H = Hessian(model, lambda output, _: objective(output), [(inputs, target)])
+    # Iterative also where a matrix would do: that is assembled in float64, which the graph was not traced in.
+    found = eigs(H, 1, tol=TOLERANCE, max_products=MOST_PRODUCTS, block=BLOCK, seed=seed, route="iterative")
+    return Sharpness(
+        float(found.values[0, 0]), float(found.residuals[0, 0]), bool(found.converged[0, 0]), float(H.loss)
+    )

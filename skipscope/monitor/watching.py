@@ -1,0 +1,449 @@
+"""`ss.Monitor`: looks at a network while it trains, in any loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from skipscope.errors import InputError, first_line, out_of_memory
+from skipscope.monitor.alarms import ALARMS, Alarm, Judge, from_dataset, to_dataset
+from skipscope.monitor.following import Followed, decided_by_the_first, is_first
+from skipscope.monitor.measures import MEASURES, Look, sizes
+from skipscope.monitor.objective import Objective
+from skipscope.monitor.options import check_loss, check_numbers, check_objects, possible, traced, wanted
+from skipscope.monitor.pace import Pace
+from skipscope.monitor.recording import Recorded
+from skipscope.monitor.sharpness import Rate
+from skipscope.monitor.steps import Steps
+from skipscope.monitor.untouched import floating_type, untouched, wait_for, warn
+from skipscope.monitor.writers import PREFIX, numbers_of, writers_of
+from skipscope.runs import RunFolder
+from skipscope.runs.folder import Former
+from skipscope.trace import Trunk
+from skipscope.trace.running_statistics import NEVER_SEEN
+from skipscope.wording import counted, share
+
+if TYPE_CHECKING:
+    import xarray
+
+WHAT = "monitor"
+SAVING, GUESS_OF_SAVING = "saving", 20.0  # writing the run folder, and its guessed cost in steps
+FAILURES = 3  # of a measure one after another, after which it is left out
+SAMPLES = 4  # of the batch, for measures that take samples one by one
+
+
+class Monitor:
+    """Look at a model while it trains, without changing the training.
+
+    Call `step(loss)` after every step of the optimizer; or register `hook` with the optimizer; or take the callbacks
+    `lightning()` and `huggingface()`. As a context, or by `close()`, it ends its run folder.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Trunk,
+        x: Any,
+        every: int = 100,
+        measures: Sequence[str] | None = None,
+        budget: float | None = 0.05,
+        *,
+        targets: Any = None,
+        loss: Callable[..., Tensor] | None = None,
+        optimizer: Optimizer | None = None,
+        rate: float | Callable[[], float] | None = None,
+        out: Path | str | None = None,
+        former: Former = "refuse",
+        writers: Any = None,
+        on_alarm: Callable[[Alarm], Any] | None = None,
+        follow: nn.Module | None = None,
+        samples: int = SAMPLES,
+        seed: int = 0,
+    ) -> None:
+        """model: that is trained, or its trunk; what torch.compile or DistributedDataParallel made of it too.
+        x: a batch that every look is at; keep it apart from the training data or not, but keep it the same.
+        every: steps between two looks, at least. measures: names, all that the model allows by default.
+        budget: the share of the time that looks may take; None for no limit.
+        targets: labels of x, with the cross-entropy of the model's output as the loss. loss: another one, a function
+        of the model's output, and of the targets where they are given. Without either, gradients are those of the
+        output along a random direction, and there is no sharpness.
+        optimizer: whose rate the sharpness is compared with. rate: that of plain gradient descent in its place.
+        out: a run folder. former: what to do with a run in it: "refuse", "replace" or "resume".
+        writers: "tensorboard", "wandb", "mlflow", objects of theirs, or functions of numbers and a step.
+        on_alarm: called with every alarm; what it raises ends the training.
+        follow: the model that is trained where it is sharded (FSDP); `model` is then a plain copy of it.
+        samples: of x, for measures that take samples one by one. seed: of random vectors.
+        """
+        check_numbers(every, budget, samples, seed)
+        check_objects(optimizer, rate, out, on_alarm)
+        self.every, self.budget = every, budget
+        self.optimizer, self.rate, self.on_alarm = optimizer, rate, on_alarm
+        self.samples, self.seed = samples, seed
+        self.steps = Steps()
+        self.recorded: dict[str, Recorded] = {}
+        self.left_out: dict[str, str] = {}
+        self._failures: dict[str, int] = {}
+        self._forgotten: set[str] = set()  # datasets of which steps were counted again
+        self.folder: RunFolder | None = None
+        self._objective = Objective.of(loss, targets)
+        self._judge = Judge()
+        self._rate_before, self._rate_failed = math.nan, False
+        self._closed, self._counts = False, False  # counts: a step was
+        # Of several processes the first one looks; where weights have to be gathered, the others help.
+        self._looks = is_first()
+        self._followed: Followed | None = None
+        names = wanted(measures)
+        if not self._looks:
+            self._followed = None if follow is None else Followed(None, follow)
+            self.pace = Pace({}, every=self.every, budget=self.budget)
+            return
+        self.trunk = model if isinstance(model, Trunk) else traced(model, x)
+        if not self.trunk.units:
+            raise InputError(
+                f"Monitor: {type(self.trunk.model).__name__} has no residual units to look at; name modules in their "
+                "place: ss.Monitor(ss.trace(model, x, units=['path.of.module', ...]), x)"
+            )
+        self._inputs, self._dtype = self.trunk.inputs(x), floating_type(self.trunk.model)
+        self._measures, self.left_out = possible(names, self.trunk, self._objective, explicit=measures is not None)
+        self._followed = None if follow is None else Followed(self.trunk.model, follow)
+        guesses = {name: MEASURES[name].guess for name in self._measures}
+        if out is not None:
+            guesses[SAVING] = GUESS_OF_SAVING
+            self._open(Path(out), former)
+        self._writers = writers_of(writers, None if out is None else Path(out))
+        self.pace = Pace(guesses, every=self.every, budget=self.budget)
+        self._first_look()
+
+    # -- in a loop
+
+    def step(self, loss: Tensor | float | None = None, step: int | None = None) -> None:
+        """A step of the training is done. loss: of that step. step: its number, where it is not the next one, as
+        after a checkpoint was loaded."""
+        self._require_open()
+        with self.pace.around():
+            due = self._counted(loss, step)
+        if due:
+            self._look(due, self.steps.last)
+
+    def look(self, measures: Sequence[str] | None = None) -> None:
+        """A look now, whatever the budget says. measures: names, all by default."""
+        self._require_open()
+        names = wanted(measures)
+        due = [name for name in names if name in self._measures] if self._looks else []
+        if self._followed is not None:
+            due = decided_by_the_first(due)
+        if due:
+            self._look([*due, *([SAVING] if self.folder is not None else [])], self.steps.last)
+
+    def hook(self, optimizer: Optimizer, *_: Any) -> None:
+        """For `optimizer.register_step_post_hook(monitor.hook)`: every step of the optimizer is one of the monitor."""
+        if self.optimizer is None:
+            self.optimizer = optimizer
+        self.step()
+
+    def lightning(self) -> Any:
+        """A callback for Lightning's Trainer: `Trainer(callbacks=[monitor.lightning()])`."""
+        from skipscope.monitor.callbacks import lightning_callback
+
+        return lightning_callback(self)
+
+    def huggingface(self) -> Any:
+        """A callback for the Trainer of transformers: `Trainer(callbacks=[monitor.huggingface()])`."""
+        from skipscope.monitor.callbacks import huggingface_callback
+
+        return huggingface_callback(self)
+
+    # -- what was found
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        return tuple(self._judge.rung.values())
+
+    @property
+    def exit_code(self) -> int:
+        """For a script's end, `sys.exit(monitor.exit_code)`: 1 after an alarm, else 0."""
+        return 1 if self.alarms else 0
+
+    @property
+    def share(self) -> float:
+        """Of the time since the first step, what the monitor has taken."""
+        return self.pace.share
+
+    @property
+    def datasets(self) -> dict[str, xarray.Dataset]:
+        """By measure, each with the dimension `step`; `loss` is that of the training, and `alarms` what rang."""
+        about = {"network": type(self.trunk.model).__name__} if self._looks else {}
+        about |= {"alarms": "; ".join(f"{alarm.step} {alarm.name}" for alarm in self.alarms)} if self.alarms else {}
+        found = {name: one.to_dataset(**about) for name, one in self.recorded.items()}
+        if self.steps.losses:
+            found["loss"] = self.steps.to_dataset(**about)
+        if self.alarms:
+            found[ALARMS] = to_dataset(self.alarms, **about)
+        return found
+
+    def __getitem__(self, name: str) -> xarray.Dataset:
+        datasets = self.datasets
+        if name not in datasets:
+            raise InputError(
+                f"nothing was measured of {name!r} so far; there is {', '.join(datasets) or 'nothing yet'}"
+            )
+        return datasets[name]
+
+    def __str__(self) -> str:
+        if not self._looks:
+            return "A monitor that leaves looking to the first process."
+        looks = ", ".join(f"{name} {item.runs}" for name, item in self.pace.items.items() if item.runs)
+        limit = "no budget" if self.budget is None else f"budget {share(self.budget)}"
+        lines = [
+            f"Monitored {counted(self.steps.last, 'step')} of {type(self.trunk.model).__name__}; looks: "
+            f"{looks or 'none'}; {share(self.share)} of the time ({limit})."
+        ]
+        lines += [f"Left out: {name}: {reason}." for name, reason in self.left_out.items()]
+        lines += [f"Alarm at {alarm}" for alarm in self.alarms] or ["No alarm."]
+        return "\n".join(lines)
+
+    # -- its end
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Write what is not written yet, and end the run folder. error: that ended the training."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.folder is not None:
+            self._save()
+            for line in str(self).splitlines()[:1]:
+                self._note(line)
+            try:
+                self.folder.__exit__(type(error) if error is not None else None, error, None)
+            except (InputError, OSError) as failed:
+                warn(f"the monitor cannot end its run folder: {first_line(failed)}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close(error)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InputError("Monitor: it is closed; make another one, with former='resume' to go on in its folder")
+
+    # -- a look
+
+    def _counted(self, loss: Tensor | float | None, step: int | None) -> list[str]:
+        """What is to be done after this step."""
+        last, before, rate = self.steps.last, self._rate_before, self._rate_now() if self._looks else math.nan
+        number = self.steps.count(loss, step, rate)
+        if number < last or (number == last and not self._counts):
+            self._forget(number)
+        self._counts, self._rate_before = True, rate
+        self.pace.stepped()
+        if rate != before and not math.isnan(rate):
+            self._rang(self._judge.at_rate(self.recorded, number, self._rate_of_now().limit))
+        if number % self.every:
+            return []
+        due = self.pace.due(number) if self._looks else []
+        return due if self._followed is None else decided_by_the_first(due)
+
+    def _first_look(self) -> None:
+        """Before the training: what looks are compared with. What is loaded or made for the first time costs no look
+        of its time, and of a folder it is known that it can be written to."""
+        wait_for(self.trunk.model)
+        with untouched(self.trunk.model):
+            look = self._at_weights_of_now()
+            check_loss(look)
+            if "sizes" in self._measures:
+                self._tried("sizes", look, None if "sizes" in self.recorded else self.steps.last)
+            if self.budget is not None:
+                self._time_a_look()
+            if self.folder is not None:
+                self._save()
+
+    def _time_a_look(self) -> None:
+        """Once more, now that everything is loaded: what others cost is guessed from it."""
+        begun = time.perf_counter()
+        with suppress(Exception):  # the first look has said why
+            sizes(self._at_weights_of_now())
+            wait_for(self.trunk.model)
+            seconds = time.perf_counter() - begun
+            self.pace.tried("sizes", seconds)
+            self.pace.unit = seconds / MEASURES["sizes"].guess
+
+    def _look(self, due: Sequence[str], step: int) -> None:
+        if not self._looks:
+            if self._followed is not None:
+                self._followed.update()
+            return
+        model = self.trunk.model
+        wait_for(model)
+        with self.pace.around(), untouched(model):
+            if self._followed is not None:
+                with self.pace.spending(due[0], step, again=True):
+                    self._followed.update()
+            rang = self._measured([name for name in due if name != SAVING], step)
+            if self.folder is not None and (SAVING in due or rang):
+                with self.pace.spending(SAVING, step):
+                    self._save()
+        self._rang(rang)
+
+    def _rang(self, alarms: Sequence[Alarm]) -> None:
+        for alarm in alarms:
+            if self.on_alarm is not None:
+                self.on_alarm(alarm)
+
+    def _measured(self, names: Sequence[str], step: int) -> list[Alarm]:
+        if not names:
+            return []
+        numbers: dict[str, float] = {}
+        try:
+            look = self._at_weights_of_now()
+        except Exception as error:  # a device that has no room for the batch
+            for name in names:
+                self._failed(name, first_line(error))
+            return []
+        for name in names:
+            with self.pace.spending(name, step):
+                found = self._tried(name, look, step)
+                if found is not None and self._writers:
+                    numbers |= numbers_of(name, found)
+        with self.pace.spending(names[-1], step, again=True):
+            rang = self._judge.judged(self.recorded, step)
+            loss = self.steps.last_loss
+            if loss is not None and not math.isfinite(loss):
+                rang += [alarm for alarm in [self._judge.loss_not_finite(step, loss)] if alarm is not None]
+            self._write({**numbers, f"{PREFIX}/alarms": float(len(self.alarms))}, step)
+        return rang
+
+    def _write(self, numbers: dict[str, float], step: int) -> None:
+        """A writer that fails is given up: a training does not end because a server cannot be reached."""
+        for writer in list(self._writers):
+            try:
+                writer(numbers, step)
+            except Exception as error:  # whatever another library's client raises
+                self._writers.remove(writer)
+                self._say(f"the monitor gives a writer up at step {step}: {first_line(error)}")
+
+    def _at_weights_of_now(self) -> Look:
+        device = next((weight.device for weight in self.trunk.model.parameters()), torch.device("cpu"))
+        if any(tensor.device != device for tensor in self._inputs.tensors()):  # the model has moved
+            self._change(lambda tensor: tensor.to(device))
+        dtype = floating_type(self.trunk.model)
+        if dtype != self._dtype:  # model.double(), model.bfloat16()
+            self._dtype = dtype
+            self._change(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        return Look(self.trunk, self._inputs, self._objective, self._rate_of_now(), self.samples, self.seed)
+
+    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
+        self._inputs = self._inputs.map(change)
+        self._objective = None if self._objective is None else self._objective.map(change)
+
+    def _tried(self, name: str, look: Look, step: int | None) -> xarray.Dataset | None:
+        """What was found, recorded at a step. A measure that fails says why, and is left out after FAILURES times: the
+        training goes on."""
+        try:
+            if name != "sizes" and not look.finite:
+                return None  # what is said of sizes says it all
+            found = MEASURES[name].measure(look)
+            if step is not None:
+                self.recorded.setdefault(name, Recorded(name)).add(step, found)
+        except Exception as error:
+            if out_of_memory(error):
+                with suppress(Exception):
+                    torch.cuda.empty_cache()
+            self._failed(name, first_line(error))
+            return None
+        self._failures[name] = 0
+        return found
+
+    def _failed(self, name: str, reason: str) -> None:
+        self._failures[name] = self._failures.get(name, 0) + 1
+        if self._failures[name] == 1:
+            self._say(f"{name} cannot be measured at step {self.steps.last}: {reason}")
+        if self._failures[name] == FAILURES:
+            self.left_out[name] = reason
+            self._measures.remove(name)
+            self.pace.items[name].stopped = True
+            self._say(f"the monitor leaves {name} out from step {self.steps.last} on: {reason}")
+
+    def _say(self, text: str) -> None:
+        """To the user, and to a reader of the run folder."""
+        warn(text)
+        self._note(text)
+
+    def _note(self, text: str) -> None:
+        if self.folder is not None:
+            with suppress(InputError, OSError):  # the folder may be what failed
+                self.folder.note(text)
+
+    def _rate_now(self) -> float:
+        """Without waiting for a GPU: a rate that is a tensor there is read at looks alone."""
+        rate = self.optimizer.param_groups[0].get("lr") if self.optimizer and self.optimizer.param_groups else self.rate
+        if isinstance(rate, float):
+            return rate
+        return math.nan if isinstance(rate, Tensor) and rate.device.type != "cpu" else self._rate_of_now().rate
+
+    def _rate_of_now(self) -> Rate:
+        """A rate that cannot be read any more is said once, and has no limit."""
+        try:
+            return Rate.of(self.optimizer, self.rate)
+        except Exception as error:  # whatever a user's function raises
+            if not self._rate_failed:
+                self._rate_failed = True
+                self._say(f"the rate cannot be read at step {self.steps.last}: {first_line(error)}")
+            return Rate(math.nan, math.nan)
+
+    # -- the run folder
+
+    def _open(self, out: Path, former: Former) -> None:
+        model = self.trunk.model
+        described = self.trunk.to_dict()
+        notes = [note for note in self.trunk.notes if NEVER_SEEN not in note]  # norms see data from now on
+        parameters = {
+            "source": {"description": f"{type(model).__name__} ({counted(len(self.trunk.units), 'unit')})"},
+            "trunk": {**described, "notes": notes},
+            "measures": self._measures,
+            "every": self.every,
+            "budget": self.budget,
+            "samples": self.samples,
+        }
+        device = next((weight.device.type for weight in model.parameters()), "cpu")
+        self.folder = RunFolder(out, WHAT, parameters=parameters, seed=self.seed, device=device, former=former)
+        for name, data in self.folder.datasets().items():
+            if name == "loss":
+                self.steps = Steps.of(data)
+            elif name == ALARMS:
+                self._judge.rung = {alarm.name: alarm for alarm in from_dataset(data)}
+            else:
+                self.recorded[name] = Recorded.of(name, data)
+        self.recorded = {name: one for name, one in self.recorded.items() if one.steps}
+        # Where no losses were given, looks and alarms tell how far the training was.
+        looks = [one.steps[-1] for one in self.recorded.values()]
+        self.steps.last = max([self.steps.last, *looks, *(alarm.step for alarm in self.alarms)])
+
+    def _forget(self, step: int) -> None:
+        """What was recorded from this step on, which is counted again; the look before the training stays."""
+        self._forgotten |= {*self.recorded, "loss", ALARMS}
+        self._judge.forget(step)
+        for one in self.recorded.values():
+            one.forget(max(step, 1))
+        self.recorded = {name: one for name, one in self.recorded.items() if one.steps}
+
+    def _save(self) -> None:
+        """A disk that is full does not end a training: what was measured stays in memory until the next time."""
+        assert self.folder is not None
+        try:
+            datasets = self.datasets
+            for name in self._forgotten - {*datasets}:
+                self.folder.remove_dataset(name)
+            for name, data in datasets.items():
+                self.folder.write_dataset(name, data)
+        except Exception as error:  # of a disk, or of the libraries that write
+            self._say(f"the monitor cannot save: {first_line(error)}")

@@ -1,0 +1,1 @@
+"""Some tokens of a sequence followed alone through a piece of the graph."""

@@ -1,0 +1,155 @@
+"""When the monitor looks, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+import skipscope as ss
+from skipscope.monitor.pace import Pace
+from tests.monitor.loops import X, Y, small_model
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def simulated(
+    costs: dict[str, float], *, budget: float | None, every: int = 10, steps: int = 20_000, step: float = 0.01
+) -> Pace:
+    """A training whose steps take `step` seconds, and whose measures take what `costs` says."""
+    clock = Clock()
+    pace = Pace(dict.fromkeys(costs, 5.0), every=every, budget=budget, clock=clock)
+    for number in range(1, steps + 1):
+        clock.now += step
+        pace.stepped()
+        for name in pace.due(number):
+            with pace.spending(name, number):
+                clock.now += costs[name]
+    return pace
+
+
+@pytest.mark.parametrize("budget", [0.01, 0.05, 0.3])
+def test_the_share_stays_within_the_budget_and_is_used(budget: float) -> None:
+    pace = simulated({"cheap": 0.02, "dear": 1.0}, budget=budget)
+    assert 0.5 * budget < pace.share <= budget
+
+
+def test_cheap_measures_look_more_often_than_dear_ones() -> None:
+    pace = simulated({"cheap": 0.002, "middle": 0.1, "dear": 2.0}, budget=0.1)
+    cheap, middle, dear = (pace.items[name].runs for name in ("cheap", "middle", "dear"))
+    assert cheap > 1700  # of 2000, but for the time that the first look of the dear one has to earn
+    assert cheap > middle > dear >= 3
+
+
+def test_what_a_cheap_measure_does_not_need_goes_to_the_others() -> None:
+    alone = simulated({"dear": 1.0}, budget=0.1)
+    beside = simulated({"cheap": 0.0001, "dear": 1.0}, budget=0.1)
+    assert beside.items["dear"].runs >= alone.items["dear"].runs - 1
+
+
+def test_a_measure_that_becomes_dear_is_asked_less_often() -> None:
+    clock = Clock()
+    pace = Pace({"one": 1.0}, every=10, budget=0.1, clock=clock)
+    for number in range(1, 4001):
+        clock.now += 0.01
+        pace.stepped()
+        for name in pace.due(number):
+            with pace.spending(name, number):
+                clock.now += 0.005 if number < 2000 else 0.2
+    assert pace.share <= 0.1
+    assert pace.items["one"].runs < 250
+
+
+def test_fast_steps_are_no_measure_for_what_a_look_costs() -> None:
+    clock = Clock()
+    pace = Pace({"sizes": 5.0, "dear": 50.0}, every=10, budget=0.05, clock=clock)
+    pace.tried("sizes", 0.1)  # two hundred steps
+    pace.unit = 0.1 / 5
+    shares = []
+    for number in range(1, 200_001):
+        clock.now += 0.0005
+        pace.stepped()
+        for name in pace.due(number):
+            with pace.around(), pace.spending(name, number):
+                clock.now += {"sizes": 0.1, "dear": 1.5}[name]
+            shares.append(pace.share)
+    assert max(shares) <= 0.05
+    assert pace.items["dear"].runs > 0
+
+
+def test_what_is_done_around_a_look_is_time_of_the_monitor() -> None:
+    clock = Clock()
+    pace = Pace({"one": 1.0}, every=1, budget=None, clock=clock)
+    pace.stepped()
+    with pace.around():
+        clock.now += 1
+        with pace.around(), pace.spending("one", 1):
+            clock.now += 2
+    assert pace.own == 3
+    assert pace.items["one"].seconds == 2
+
+
+def test_without_a_budget_everything_is_looked_at_each_time() -> None:
+    pace = simulated({"cheap": 0.1, "dear": 1.0}, budget=None, steps=100)
+    assert [item.runs for item in pace.items.values()] == [10, 10]
+
+
+@pytest.mark.slow
+def test_the_share_of_a_real_training_is_printed() -> None:
+    model = small_model(blocks=1)
+    monitor = ss.Monitor(model, X[:8], every=1, measures=["sizes"], budget=0.5)
+    for _ in range(300):
+        model(X).sum().backward()
+        monitor.step()
+    assert 0 < monitor.share <= 0.5
+    assert "of the time (budget 50 %)" in str(monitor)
+
+
+@pytest.fixture(scope="module", name="trunk")
+def _trunk() -> ss.Trunk:
+    return ss.trace(small_model(blocks=1), X[:8])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every=0: expected a whole number"),
+        ({"budget": 0.0}, "budget=0.0: expected a share"),
+        ({"budget": 5}, "budget=5: expected a share"),
+        ({"measures": ["size"]}, "expected some of sizes, .*, got size"),
+        ({"measures": "sizes"}, "expected a list of names"),
+        ({"measures": ["sharpness"]}, "sharpness cannot be measured: it needs the loss"),
+        ({"measures": ["streams"]}, "no unit mixes several streams"),
+        ({"loss": 3}, "expected loss= to be a function"),
+        ({"writers": ["tensorbord"]}, "expected one of tensorboard, wandb, mlflow"),
+        ({"writers": [3]}, "a function of the numbers and the step, got int"),
+        ({"measures": 5}, "measures=5: expected a list of names"),
+        ({"samples": 0}, "samples=0: expected a whole number"),
+        ({"samples": "a"}, "samples='a': expected a whole number"),
+        ({"seed": "x"}, "seed='x': expected a whole number"),
+        ({"rate": "abc"}, "rate='abc': expected the rate as a number"),
+        ({"rate": lambda: None}, "expected the rate as a number, or a function"),
+        ({"optimizer": 3}, "optimizer=3: expected a torch.optim.Optimizer"),
+        ({"out": 5}, "out=5: expected the path of a run folder"),
+        ({"on_alarm": 3}, "on_alarm=3: expected a function"),
+        ({"targets": Y[:5]}, r"a label for each of the 8 samples of the output, got targets of shape \(5,\)"),
+        ({"targets": [1] * 8}, "expected labels as a tensor"),
+        ({"loss": lambda output: output}, "expected loss to return one number"),
+        ({"loss": lambda output: output.nothing}, "the loss of the model's output at x cannot be computed"),
+    ],
+)
+def test_wrong_options_are_refused(trunk: ss.Trunk, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        ss.Monitor(trunk, X[:8], **options)  # type: ignore[arg-type]
+
+
+def test_a_model_without_units_is_refused() -> None:
+    import torch
+
+    with pytest.raises(ss.InputError, match="no residual units to look at; name modules"):
+        ss.Monitor(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), X[:8])
+    with pytest.raises(ss.InputError, match=r"expected a torch.nn.Module or a trunk"):
+        ss.Monitor("resnet18", X[:8])  # type: ignore[arg-type]
