@@ -38,10 +38,10 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from benchmarks.check import PAGE, RESULTS, fresh, read, wilson
+from benchmarks.check import OPTIMISER, PAGE, RESULTS, fresh, read, wilson
 from benchmarks.machine import described
 from benchmarks.page import put_between
-from skipscope.check.rules import RULES
+from skipscope.check.rules import rules_for
 from skipscope.data import digits
 from skipscope.module_hooks import Call, following
 from skipscope.runs import write_whole
@@ -159,7 +159,7 @@ def area(scores: list[tuple[float, bool]]) -> float:
 
 def room(signals: dict[str, float]) -> float:
     """The score of the check that has its verdict at 0: minus the least room of any rule."""
-    return -min(rule.room(signals[rule.signal]) for rule in RULES)
+    return -min(rule.room(signals[rule.signal]) for rule in rules_for(OPTIMISER))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Why `skipscope check` misses plain networks with batch norm of 24 to 44 layers.
 
     python -m benchmarks.plain_batch_norm measure   # into results/plain-batch-norm.json; about ten minutes of one core
-    python -m benchmarks.plain_batch_norm report    # the tables of docs/check.md, and how the proposed rule does
+    python -m benchmarks.plain_batch_norm report    # the tables of docs/check.md
 
 Three questions. How fast do gradients grow with depth? With batch norm and ReLU a plain network multiplies them by
 sqrt(pi / (pi - 1)) = 1.211 per layer, at large width and batch (Yang, Pennington, Rao, Sohl-Dickstein, Schoenholz: A
@@ -14,13 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections import Counter
 from typing import Any
 
-from benchmarks.check import PAGE, RATES, RESULTS, WORDS, best_epoch, fresh, halves, outcome, read, signals
+from benchmarks.check import PAGE, RATES, RESULTS, WORDS, best_epoch, fresh, outcome, read, signals
 from benchmarks.machine import described
 from benchmarks.page import put_between
-from skipscope.check.rules import RULES
 from skipscope.runs import write_whole
 
 FILE = RESULTS / "plain-batch-norm.json"
@@ -51,36 +49,8 @@ def measure() -> None:
     write_whole(FILE, f"{json.dumps(found, indent=1)}\n".encode())
 
 
-# -- the proposed rule
-
-
-def proposed(networks: list[dict[str, Any]]) -> tuple[float, float]:
-    """Thresholds of the two signals, by the way of `check.py fit`: no network that trains breaks both, halfway to the
-    next that does not. First the rank, between the missed networks and the published ones that are as sensitive; then
-    the sensitivity, among networks below that rank."""
-    missed = [n["signals"] for n in networks if not n["trains"] and not _broken(n["signals"])]
-    plain = [s for s in missed if s[SENSITIVITY] > 1]
-    least = min(s[SENSITIVITY] for s in plain)
-    wide = min(n["signals"][GRADIENT_RANK] for n in networks if n["trains"] and n["signals"][SENSITIVITY] >= least)
-    rank = (max(s[GRADIENT_RANK] for s in plain) + wide) / 2
-    last = max(n["signals"][SENSITIVITY] for n in networks if n["trains"] and n["signals"][GRADIENT_RANK] < rank)
-    return (last + min(s[SENSITIVITY] for s in plain if s[SENSITIVITY] > last)) / 2, rank
-
-
-def _broken(of: dict[str, float]) -> bool:
-    return any(rule.broken(of) for rule in RULES)
-
-
 def report() -> None:
     stored, found = read(), json.loads(FILE.read_text(encoding="utf-8"))
-    first, second = halves(stored["networks"])
-    published = [{"trains": True, "signals": each} for each in stored["published"].values()]
-    calibration = [stored["networks"][name] for name in first]
-    sensitivity, rank = proposed(calibration + published)
-
-    def extra(of: dict[str, float]) -> bool:
-        return of[SENSITIVITY] > sensitivity and of[GRADIENT_RANK] < rank
-
     lines = [
         "| plain, batch norm | layers | gradients grow, log10 | per layer | theory, per layer |",
         "|---|---:|---:|---:|---:|",
@@ -105,33 +75,6 @@ def report() -> None:
         lines.append(
             f"| `{name}` | {width} | {max(network['accuracy'].values()):.2f} | {WORDS[network['trains']]} | "
             f"{of['gradient_growth']:.2f} | {of[SENSITIVITY]:.2f} | {of[GRADIENT_RANK]:.2f} |"
-        )
-    lines += [
-        "",
-        f"The rule that would find them, from the first half and the published networks: fails where `sensitivity` is "
-        f"above 10^{sensitivity:.2f} and `gradient_rank` below {rank:.2f}, or where a present rule is broken.",
-        "",
-        "| networks | right now | right with the rule | found by it | false alarms of it |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    groups = {
-        "first half, which it is from": {name: stored["networks"][name] for name in first},
-        "second half, looked at before": {name: stored["networks"][name] for name in second},
-        "later networks, looked at before": stored["later"],
-        "wide plain ones, above": found["widths"],
-    }
-    for title, networks in groups.items():
-        counts: Counter[str] = Counter()
-        for network in networks.values():
-            of, fails = network["signals"], not network["trains"]
-            counts["now"] += _broken(of) == fails
-            counts["then"] += (_broken(of) or extra(of)) == fails
-            counts["found"] += extra(of) and not _broken(of) and fails
-            counts["false"] += extra(of) and not _broken(of) and not fails
-        total = len(networks)
-        lines.append(
-            f"| {title} | {counts['now']} of {total} | {counts['then']} of {total} | {counts['found']} "
-            f"| {counts['false']} |"
         )
     text = "\n".join(lines)
     put_between(PAGE, BEGIN, END, text)

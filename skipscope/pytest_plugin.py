@@ -24,13 +24,15 @@ def assert_trainable() -> Callable[..., Forecast]:
     """A function of a model and a batch that fails, in the words of `skipscope check`, unless the model is expected to
     train; it returns the forecast."""
 
-    def assert_trainable(model: nn.Module, x: Any, *, seed: int = 0, unit_spectra: bool = True) -> Forecast:
+    def assert_trainable(
+        model: nn.Module, x: Any, *, optimiser: str = "sgd", seed: int = 0, unit_spectra: bool = True
+    ) -> Forecast:
         __tracebackhide__ = True
         from skipscope.check import check
         from skipscope.errors import SkipscopeError
 
         try:
-            forecast = check(model, x, seed=seed, unit_spectra=unit_spectra)
+            forecast = check(model, x, optimiser=optimiser, seed=seed, unit_spectra=unit_spectra)
         except SkipscopeError as error:  # of the model or the batch: its message says what to do
             problem = str(error)
         else:

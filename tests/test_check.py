@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import json
 import math
 import re
@@ -17,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check.rules import RULES
+from benchmarks.check import known
+from skipscope.check.rules import rules_for
 from skipscope.check.signals import PROBES, measured
 from skipscope.check.states import training_pass
 from skipscope.models import build
@@ -34,6 +34,7 @@ LARGE = {
 }
 TABLE: dict[str, Any] = {**CASES, **FAMILIES}
 ROOT = Path(ss.__file__).parent.parent
+RULES = rules_for("sgd")
 N, B = 12, 10  # the width of linear networks, samples
 
 
@@ -125,6 +126,8 @@ def test_gradients_are_products_with_the_dense_jacobian() -> None:
     along = (directions * moved[:, None]).sum(2).square().mean().sqrt()
     real = (last.roll(-1, 0) - last).square().sum(1).mean().sqrt()
     assert 10 ** found.signals["sensitivity"] == pytest.approx(float(along / real), rel=1e-9)
+    lost = 1 - mean_rank(back) / mean_rank(directions)
+    assert found.signals["shattering"] == pytest.approx(float(torch.log10(along / real)) * lost, rel=1e-9)
 
 
 @pytest.mark.parametrize(("before", "after"), [(4000, 10), (10, 4000), (30, 20)])
@@ -241,9 +244,9 @@ KNOWN = [("resnet18", 32), ("alexnet", 64), ("timm vit_tiny_patch16_224", 224)]
 
 
 @pytest.mark.parametrize(("name", "side"), thinned(KNOWN, fast=KNOWN[:2]))
-def test_known_networks_are_expected_to_train(name: str, side: int, benchmark: Any) -> None:
+def test_known_networks_are_expected_to_train(name: str, side: int) -> None:
     torch.manual_seed(0)
-    assert check(benchmark.known(name), torch.randn(4, 3, side, side)).problems == ()
+    assert check(known(name), torch.randn(4, 3, side, side)).problems == ()
 
 
 def test_what_is_broken_is_said_with_its_number_its_threshold_and_a_remedy() -> None:
@@ -275,6 +278,7 @@ def test_where_nothing_is_broken_the_findings_say_what_was_looked_at() -> None:
         "rank",
         "gradient growth",
         "gradient rank",
+        "shattering",
         "loss",
     ]
     gradients = forecast.findings[2]
@@ -406,38 +410,30 @@ def test_bad_input(make: Callable[[], nn.Module], x: Tensor, said: str) -> None:
 
 def test_the_rules_are_those_of_the_documentation() -> None:
     page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| ([a-z ]+) \| `(\w+)` is (above|below) \| (\S+) \|", page, re.MULTILINE)
-    said = [(rule.name, rule.signal, "above" if rule.above else "below", f"{rule.threshold:g}") for rule in RULES]
+    listed = re.findall(r"^\| ([a-z ]+) \| `(\w+)` is (above|below) \| (\S+) \| (\S+) \|", page, re.MULTILINE)
+    said = [
+        (rule.name, rule.signal, "above" if rule.above else "below", f"{rule.threshold:g}", f"{other.threshold:g}")
+        for rule, other in zip(RULES, rules_for("adam"), strict=True)
+    ]
     assert listed == said
 
 
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("check")
+def test_an_optimiser_without_thresholds_is_refused() -> None:
+    with pytest.raises(ss.InputError, match=r"'sgd' for .*'adam' for .*, got 'newton'"):
+        check(mlp(), torch.randn(4, 8), optimiser="newton")
 
 
-def test_no_network_that_gave_the_thresholds_and_trains_breaks_one(benchmark: Any) -> None:
-    found = benchmark.read()
-    first, second = benchmark.halves(found["networks"])
-    assert len(first) == len(second) == 62
-    fine = [found["networks"][name]["signals"] for name in first if found["networks"][name]["trains"]]
-    assert not any(rule.broken(signals) for rule in RULES for signals in (*fine, *found["published"].values()))
-    low, high = benchmark.wilson(58, 62)
-    assert (round(low, 3), round(high, 3)) == (0.846, 0.975)
-
-
-def test_the_headlines_are_those_of_the_stored_signals(benchmark: Any) -> None:
-    found = benchmark.read()
-    _, second = benchmark.halves(found["networks"])
-    assert list(found["later"]) == benchmark.later()
-    page = " ".join((ROOT / "docs" / "check.md").read_text(encoding="utf-8").split())
-    for networks in ({name: found["networks"][name] for name in second}, found["later"]):
-        right = sum(each["trains"] != any(rule.broken(each["signals"]) for rule in RULES) for each in networks.values())
-        low, high = (f"{100 * bound:.1f} %" for bound in benchmark.wilson(right, len(networks)))
-        share = f"{right} of {len(networks)} right, {100 * right / len(networks):.1f} %"
-        assert f"**{share}, 95 % interval {low} to {high}**" in page
-        assert " ".join(benchmark.judged(networks).split()) in page
+def test_adam_trains_what_gradient_descent_does_not() -> None:
+    """Gradients of a size that only a rescaled step can use."""
+    model = nn.Sequential(*(orthogonal(0.5, seed) for seed in range(9)))
+    plainly, rescaled = (check(model, samples(), optimiser=name) for name in ("sgd", "adam"))
+    assert plainly.signals == rescaled.signals
+    assert {finding.name for finding in plainly.problems} == {"states vanish"}
+    assert rescaled.trains
+    assert "gradient descent with momentum" in str(plainly)
+    assert "Adam" in str(rescaled)
+    assert [plainly.to_dict()["optimiser"], rescaled.to_dict()["optimiser"]] == ["sgd", "adam"]
+    assert [rule["threshold"] for rule in rescaled.to_dict()["rules"]] == [r.threshold for r in rules_for("adam")]
 
 
 # -- the command

@@ -15,13 +15,14 @@ from torch.nn import functional as F
 import skipscope as ss
 from skipscope.check import remedies
 from skipscope.check.diagnoses import diagnoses
-from skipscope.check.rules import RULES
+from skipscope.check.rules import rules_for
 from skipscope.check.signals import measured
 from skipscope.check.units import spectra_of_units
 from tests.seeded import generator
 from tests.trace.nets import Residual
 
 WIDTH = 32
+RULES = rules_for("sgd")
 
 
 def x(count: int = 32) -> Tensor:
@@ -68,7 +69,7 @@ def test_exploding_weights_of_a_plain_network_are_drawn_anew() -> None:
     assert "becomes" not in str(forecast)  # one list for all findings
     assert not any("branches" in trial.remedy for trial in forecast.trials)
     (skips,) = [trial for trial in forecast.trials if trial.remedy == "skips around layers"]
-    assert skips.signals["gradient_growth"] > 4.2
+    assert skips.signals["gradient_growth"] > rule.threshold
     assert not any(remedy.startswith("skips around layers (") for remedy in exploding.remedies)
 
 
@@ -91,11 +92,11 @@ def test_what_is_named_mends_and_breaks_nothing_else(depth: int, deviation: floa
 
 def test_remedies_that_leave_the_most_room_come_first() -> None:
     forecast = ss.check(plain(12, 50.0), x(), unit_spectra=False)
-    whole = [trial.room for trial in forecast.trials if not trial.broken]
+    whole = [trial.room("sgd") for trial in forecast.trials if not trial.broken]
     assert len(whole) > 1
     assert whole == sorted(whole, reverse=True)
     assert all(0 <= room <= 1 for room in whole)
-    assert all(trial.room < 0 for trial in forecast.trials if trial.broken)
+    assert all(trial.room("sgd") < 0 for trial in forecast.trials if trial.broken)
     for rule in RULES:
         assert rule.room(rule.threshold) == pytest.approx(0)
         assert rule.room(0.0 if rule.signal in ("growth", "gradient_growth") else 1.0) == 1

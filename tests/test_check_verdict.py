@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check.rules import RULES
+from skipscope.check.rules import rules_for
 from skipscope.check.signals import CALIBRATED, measured
 from skipscope.data import digits
 from tests.seeded import generator
@@ -93,7 +93,7 @@ def test_errors_are_those_of_many_draws(count: int) -> None:
     model = plain(12)
     shuffled = torch.randperm(1400, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
     draws = [measured(model, digits().train.images(shuffled[i * count : (i + 1) * count]), seed=i) for i in range(30)]
-    for name in ("growth", "rank", "gradient_growth", "gradient_rank", "loss"):
+    for name in ("growth", "rank", "gradient_growth", "gradient_rank", "shattering", "loss"):
         scatter = float(torch.tensor([draw.signals[name] for draw in draws]).std())
         said = float(torch.tensor([draw.errors[name] for draw in draws]).square().mean().sqrt())
         assert 0.7 < said / scatter < 2, name  # a jackknife errs on the large side
@@ -104,15 +104,16 @@ def test_a_signal_near_its_threshold_is_no_plain_answer(monkeypatch: pytest.Monk
     plainly = check(model, x)
     assert plainly.verdict == "Expected to train"
     assert not plainly.near
-    (rule,) = [rule for rule in RULES if rule.signal == "gradient_rank"]
+    rules = rules_for("sgd")
+    (rule,) = [rule for rule in rules if rule.signal == "gradient_rank"]
     value, error = plainly.signals["gradient_rank"], plainly.errors["gradient_rank"]
     for distance, trains, near in ((-3, True, False), (-1, True, True), (1, False, True), (3, False, False)):
         moved = tuple(
             type(each)(**{**vars(each), "threshold": value + distance * error}) if each is rule else each
-            for each in RULES
+            for each in rules
         )
-        for module in ("checking", "forecast", "remedies"):
-            monkeypatch.setattr(sys.modules[f"skipscope.check.{module}"], "RULES", moved)
+        for module in ("rules", "checking", "forecast", "remedies"):
+            monkeypatch.setattr(sys.modules[f"skipscope.check.{module}"], "rules_for", lambda _, moved=moved: moved)
         forecast = check(model, x)
         assert forecast.trains is trains
         assert forecast.near is near

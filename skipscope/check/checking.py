@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
 from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
-from skipscope.check.rules import RULES, SIGNALS_IN_WORDS, Rule, by_signal
+from skipscope.check.rules import OPTIMISERS, SIGNALS_IN_WORDS, Rule, by_signal, rules_for
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
 from skipscope.findings import Finding
@@ -28,33 +28,36 @@ if TYPE_CHECKING:
 
 USUAL_SIZES = (0.01, 100)  # of inputs, which need no note
 ENOUGH_FOR_BATCH_NORMS = 16  # samples; with fewer, batch norms over few places make gradients degenerate
-RATES = "0.1, 0.01, 0.001 and 0.0001"  # of the networks that the thresholds come from, in benchmarks/check.py
 CONTRIBUTING = 3  # units that a sentence names, of those that stand out:
 SHARE = 0.1  # of the whole, at least
 OUTSTANDING = 2.0  # times the median of the others
 
 
 @renamed_parameters(units="unit_spectra")
-def check(model: nn.Module, x: Any, *, seed: int = 0, unit_spectra: bool = True) -> Forecast:
+def check(model: nn.Module, x: Any, *, optimiser: str = "sgd", seed: int = 0, unit_spectra: bool = True) -> Forecast:
     """Forecast whether a model trains from the weights that it has, at a batch of at least two different samples.
 
     Nothing is trained and nothing of the model changes; where something is found, remedies are tried on copies. x: a
     tensor, a tuple of positional or a dict of keyword inputs, with real data if there are some. The thresholds were
-    found with 32 samples; with fewer, some rules may not be answered. seed: of the random functionals whose gradients
-    are followed back. unit_spectra: look at the spectra of the residual units as well, on a copy of the model whose
-    graph is exported, which takes seconds where it is large; no rule needs them, remedies that change branches or add
-    skips do.
+    found with 32 samples; with fewer, some rules may not be answered. optimiser: "sgd", or "adam" for all that rescale
+    the step of every weight, which train networks that the other does not; they have thresholds of their own. seed: of
+    the random functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual units as
+    well, on a copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them,
+    remedies that change branches or add skips do.
     """
+    rules = rules_for(optimiser)
     found = measured(model, x, seed)
     _refuse_what_is_no_function(model, x)
     spectra, left_out, without_units = _units(model, x, seed, found) if unit_spectra else (None, "", False)
     origin = origin_of_not_finite(model, x) if found.not_finite else None
-    broken = broken_in(found)
+    broken = broken_in(found, optimiser)
     mendable = not found.not_finite or _overflows(origin)
-    tried, untried = trials(model, x, seed, found, spectra, without_units) if broken and mendable else ((), [])
-    unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found)
-    findings = _findings(found, origin, spectra, tried, broken) or _as_expected(found, unanswered)
-    notes = _notes(model, found)
+    tried, untried = (
+        trials(model, x, seed, optimiser, found, spectra, without_units) if broken and mendable else ((), [])
+    )
+    unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found, rules)
+    findings = _findings(found, origin, spectra, tried, broken, rules) or _as_expected(found, unanswered, rules)
+    notes = _notes(model, found, optimiser)
     notes += [f"Units were not measured: {left_out}."] if left_out else []
     notes += untried
     return Forecast(
@@ -69,6 +72,7 @@ def check(model: nn.Module, x: Any, *, seed: int = 0, unit_spectra: bool = True)
         if found.not_finite
         else tuple(diagnoses(model, x, () if spectra is None else branch_ends(spectra))),
         trials=tried,
+        optimiser=optimiser,
     )
 
 
@@ -87,6 +91,7 @@ def _findings(
     units: xarray.Dataset | None,
     tried: tuple[Trial, ...],
     broken: tuple[str, ...],
+    rules: tuple[Rule, ...],
 ) -> list[Finding]:
     findings = []
     if found.cut:
@@ -98,14 +103,14 @@ def _findings(
         mending = tuple(trial.remedy for trial in tried if not trial.broken)
         findings.append(_not_finite(found, origin, mending))
     else:
-        findings += [_broken(rule, found, units, tried, broken) for rule in RULES if rule.name in broken]
+        findings += [_broken(rule, found, units, tried, broken) for rule in rules if rule.name in broken]
     return findings
 
 
-def _as_expected(found: Measured, unanswered: Mapping[str, str]) -> list[Finding]:
+def _as_expected(found: Measured, unanswered: Mapping[str, str], all_rules: tuple[Rule, ...]) -> list[Finding]:
     """Where nothing is broken: what was looked at, one finding for each signal that was measured."""
     findings = []
-    for signal, rules in by_signal().items():
+    for signal, rules in by_signal(all_rules).items():
         value = found.signals[signal]
         if math.isnan(value) or any(rule.name in unanswered for rule in rules):
             continue
@@ -126,10 +131,10 @@ def _as_expected(found: Measured, unanswered: Mapping[str, str]) -> list[Finding
     return findings
 
 
-def _unanswered(found: Measured) -> dict[str, str]:
+def _unanswered(found: Measured, rules: tuple[Rule, ...]) -> dict[str, str]:
     """Rules that nothing was found for, and that could not have been broken or were not measured."""
     reasons = {}
-    for rule in RULES:
+    for rule in rules:
         value = found.signals[rule.signal]
         if rule.signal == "rank" and not rule.beyond(value) and rule.beyond(found.rank_at_least):
             reasons[rule.name] = (
@@ -231,12 +236,12 @@ def _contributing(rule: Rule, value: float, units: xarray.Dataset) -> str:
     return f" Units that contribute most: {', '.join(outstanding[:CONTRIBUTING])}{rest}." if outstanding else ""
 
 
-def _notes(model: nn.Module, found: Measured) -> list[str]:
+def _notes(model: nn.Module, found: Measured, optimiser: str) -> list[str]:
     about = found.layers.attrs
     notes = [
         f"Measured at {found.layers.sizes['layer']} states with {about['samples']} samples; {about['mode']}; gradients "
         f"{about['gradient']}. It describes the weights that the model has now.",
-        f"To train means at one of the learning rates {RATES}: where the loss diverges, take a smaller one.",
+        f"To train means by {OPTIMISERS[optimiser]}: where the loss diverges, take a smaller one.",
     ]
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     steps = max((int(norm.num_batches_tracked) for norm in norms if norm.num_batches_tracked is not None), default=0)

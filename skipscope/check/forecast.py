@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skipscope.check.remedies import Trial
-from skipscope.check.rules import DEVIATIONS, RULES, Rule, by_signal
+from skipscope.check.rules import DEVIATIONS, Rule, by_signal, rules_for
 from skipscope.findings import Finding, in_lines
 from skipscope.report import Table
 
@@ -27,7 +27,8 @@ class Forecast:
 
     units: gain and spread of the residual units; None where there are none to measure, as a note then says. errors:
     standard errors of signals over samples. unanswered: by the name of a rule, why it cannot be answered. diagnoses:
-    known mistakes, in words. trials: the remedies that were tried on a copy of the model.
+    known mistakes, in words. trials: the remedies that were tried on a copy of the model. optimiser: what it is to be
+    trained with, "sgd" or "adam".
     """
 
     findings: tuple[Finding, ...]
@@ -39,6 +40,12 @@ class Forecast:
     unanswered: Mapping[str, str] = field(default_factory=dict)
     diagnoses: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()
+    optimiser: str = "sgd"
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Those of the optimiser, broken or not."""
+        return rules_for(self.optimiser)
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -57,7 +64,7 @@ class Forecast:
         """Whether the verdict hangs on a signal that is near its threshold: with other samples it might be another."""
         if self.problems:
             return all(finding.near for finding in self.problems)
-        return any(self._near(rule) for rule in RULES)
+        return any(self._near(rule) for rule in self.rules)
 
     @property
     def verdict(self) -> str:
@@ -74,6 +81,7 @@ class Forecast:
             "trains": self.trains,
             "verdict": self.verdict,
             "near": self.near,
+            "optimiser": self.optimiser,
             "findings": [finding.to_dict() for finding in self.findings],
             "unanswered": dict(self.unanswered),
             "diagnoses": list(self.diagnoses),
@@ -87,7 +95,7 @@ class Forecast:
                     "broken": "above" if rule.above else "below",
                     "threshold": rule.threshold,
                 }
-                for rule in RULES
+                for rule in self.rules
             ],
             "layers": self.layers.to_dict(),
             "units": None if self.units is None else self.units.to_dict(),
@@ -152,7 +160,7 @@ class Forecast:
                 ", ".join(sorted(rule.limit for rule in rules)),
                 self._answer(rules),
             )
-            for signal, rules in by_signal().items()
+            for signal, rules in by_signal(self.rules).items()
         ]
         return Table("Signals", ("question", "measured", "with other samples", "expected", ""), rows)
 
@@ -171,7 +179,7 @@ class Forecast:
         return ", ".join(word for word in (broken, near) if word)
 
     def _tried(self) -> Table:
-        shown = {signal: rules[0] for signal, rules in by_signal().items()}
+        shown = {signal: rules[0] for signal, rules in by_signal(self.rules).items()}
         broken = ", ".join(finding.name for finding in self.problems)
         rows = [("as it is", *(rule.shown(self.signals[signal]) for signal, rule in shown.items()), broken)]
         rows += [

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import is_parametrized
 
-from skipscope.check.rules import RULES
+from skipscope.check.rules import broken, rules_for
 from skipscope.check.signals import Measured, measured
 from skipscope.errors import SkipscopeError
 from skipscope.linear.memory import out_of_memory
@@ -50,20 +50,25 @@ class Trial:
         """Whether it mends what was found and breaks nothing else. before: what was broken without it."""
         return finding not in self.broken and set(self.broken) <= set(before)
 
-    @property
-    def room(self) -> float:
+    def room(self, optimiser: str) -> float:
         """Of the signal that is nearest to its threshold."""
-        return min(rule.room(self.signals[rule.signal]) for rule in RULES)
+        return min(rule.room(self.signals[rule.signal]) for rule in rules_for(optimiser))
 
 
-def broken_in(found: Measured) -> tuple[str, ...]:
+def broken_in(found: Measured, optimiser: str) -> tuple[str, ...]:
     if found.not_finite or found.gradient_not_finite:
         return (NOT_FINITE,)
-    return tuple(rule.name for rule in RULES if rule.broken(found.signals))
+    return broken(found.signals, optimiser)
 
 
 def trials(
-    model: nn.Module, x: Any, seed: int, found: Measured, units: xarray.Dataset | None, without_units: bool
+    model: nn.Module,
+    x: Any,
+    seed: int,
+    optimiser: str,
+    found: Measured,
+    units: xarray.Dataset | None,
+    without_units: bool,
 ) -> tuple[tuple[Trial, ...], list[str]]:
     """All that can be tried, those that leave the least broken first, and of these the one that is farthest from all
     thresholds; and notes on those that cannot.
@@ -74,7 +79,7 @@ def trials(
     tried = []
     failed: dict[str, list[str]] = {}  # remedies by the reason
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    for remedy, apply in _remedies(model, found, units, without_units):
+    for remedy, apply in _remedies(model, optimiser, found, units, without_units):
         try:
             changed = copied(model)
             with torch.random.fork_rng(devices), torch.no_grad():
@@ -84,11 +89,11 @@ def trials(
         except Exception as error:
             failed.setdefault(why_not(error), []).append(remedy)
         else:
-            tried.append(Trial(remedy, after.signals, broken_in(after)))
+            tried.append(Trial(remedy, after.signals, broken_in(after, optimiser)))
     if not tried and len(failed) == 1:
         return (), [f"No remedies were tried: {reason}." for reason in failed]
     notes = [f"Not tried: {', '.join(remedies)}: {reason}." for reason, remedies in failed.items()]
-    order = sorted(tried, key=lambda trial: (NOT_FINITE in trial.broken, len(trial.broken), -trial.room))
+    order = sorted(tried, key=lambda trial: (NOT_FINITE in trial.broken, len(trial.broken), -trial.room(optimiser)))
     return tuple(order), notes
 
 
@@ -102,7 +107,7 @@ def why_not(error: Exception) -> str:
 
 
 def _remedies(
-    model: nn.Module, found: Measured, units: xarray.Dataset | None, without_units: bool
+    model: nn.Module, optimiser: str, found: Measured, units: xarray.Dataset | None, without_units: bool
 ) -> Iterator[tuple[str, Apply]]:
     relu, linear = math.sqrt(2), 1.0  # gains that keep the variance
     if next(_layers(model), None) is not None:
@@ -123,7 +128,7 @@ def _remedies(
         for factor in dict.fromkeys((SMALL_FACTOR, 1 / units.sizes["unit"])):
             yield f"branches times {factor:.2g}", lambda m, factor=factor: _times(m, ends, factor)  # type: ignore[misc]
         yield "branches that start at zero", lambda m: _times(m, ends, 0.0)
-    if last and found.signals["loss"] > min(rule.threshold for rule in RULES if rule.signal == "loss"):
+    if last and any(rule.signal == "loss" and rule.broken(found.signals) for rule in rules_for(optimiser)):
         yield f"the last layer times {LAST_LAYER_FACTOR}", lambda m: _times(m, _own(m, last), LAST_LAYER_FACTOR)
 
 

@@ -18,6 +18,9 @@ sensitivity       log10 of |J d| / |D|, root mean squares over the samples; d: f
 gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBES random u, the mean over the samples,
                   from 1 to PROBES, over that of the u or n_0: near 1 / PROBES the gradients that come back all point
                   the same way
+shattering        sensitivity times the share of directions that gradients have lost, 1 - gradient_rank, at least 0: large
+                  where gradients of neighbouring inputs have nothing in common and the network is too narrow to follow
+                  each of them on its own. A wide one has a large sensitivity too, and trains
 loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
                   C classes: a float tensor (B, C)
 
@@ -93,6 +96,7 @@ def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
     if profiles[0]["contrast"] < CONTRAST_OF_EQUAL_SAMPLES:
         raise InputError(f"check: expected samples that differ, got {run.batch} that are the same")
     first, last = profiles[back.first], profiles[-1]
+    moved = math.nan if back.moved is None else float(back.moved.mean().sqrt())
     loss = math.nan if losses is None else float(losses.mean())
     by_layer = {
         "growth": [_log_ratio(profile["rms"], first["rms"]) for profile in profiles],
@@ -102,8 +106,8 @@ def measured(model: nn.Module, x: Any, seed: int = 0) -> Measured:
     for values in by_layer.values():
         values[: back.first] = [math.nan] * back.first
     return Measured(
-        {**_signals(first, last, back.moved), "loss": loss},
-        {} if back.ends is None else _errors(*back.ends, losses),
+        {**_signals(first, last, moved), "loss": loss},
+        {} if back.ends is None else _errors(*back.ends, back.moved, losses),
         _rank_kept(first, last, 1.0 if first is last else max(1.0, (CALIBRATED - 1) / (run.batch - 1))),
         _dataset(run, profiles, seed),
         by_layer,
@@ -137,12 +141,12 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
 class _Back:
     """first: the number of the first state, run's own or the next that the last one depends on.
 
-    moved: |J d| of that state, an RMS over samples. ends: what the first and the last state have of every sample, None
+    moved: |J d|^2 of that state for every sample (B,), the mean over functionals. ends: what the first and the last state have of every sample, None
     where it has no axis of samples. not_finite: the last state with a gradient that is not.
     """
 
     first: int
-    moved: float
+    moved: Tensor | None
     ends: tuple[_End, _End] | None
     not_finite: int | None
 
@@ -170,7 +174,7 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> _Bac
     ]
     first, last = min(ends), max(ends)
     found_at: dict[int, _End] = {}
-    moved = math.nan
+    moved = None
     for index, gradients in ends.items():
         state = run.states[index]
         if state.axis is None or not all(bool(each.isfinite().all()) for each in (state.tensor, *gradients)):
@@ -181,7 +185,7 @@ def _follow_back(run: Pass, profiles: list[dict[str, float]], seed: int) -> _Bac
         profiles[index]["gradient_rank"] = float(found_at[index].gradient_ranks.mean())
         if index == first:
             along = (rows * _to_the_next(states)[:, None]).sum(2)  # B, PROBES
-            moved = float(along.square().mean().sqrt())
+            moved = along.square().mean(1).cpu()
     both = (found_at[first], found_at[last]) if first in found_at and last in found_at else None
     return _Back(first, moved, both, max(not_finite, default=None))
 
@@ -200,14 +204,21 @@ def _rank(rows: Tensor) -> float:
 
 
 def _signals(first: dict[str, float], last: dict[str, float], moved: float) -> dict[str, float]:
+    sensitivity = _log_ratio(moved, last["distance"])
+    gradient_rank = first["gradient_rank"] / min(last["gradient_rank"], first["entries"])
     return {
         "growth": _log_ratio(last["rms"], first["rms"]),
         "contrast": _log_ratio(last["contrast"], first["contrast"]),
         "rank": _rank_kept(first, last),
         "gradient_growth": _gain(first, last),
-        "sensitivity": _log_ratio(moved, last["distance"]),
-        "gradient_rank": first["gradient_rank"] / min(last["gradient_rank"], first["entries"]),
+        "sensitivity": sensitivity,
+        "gradient_rank": gradient_rank,
+        "shattering": _shattering(sensitivity, gradient_rank),
     }
+
+
+def _shattering(sensitivity: float, gradient_rank: float) -> float:
+    return sensitivity * (1 - min(gradient_rank, 1.0))
 
 
 def _rank_kept(first: dict[str, float], last: dict[str, float], more: float = 1.0) -> float:
@@ -263,12 +274,14 @@ def _dataset(run: Pass, profiles: list[dict[str, float]], seed: int) -> xarray.D
 class _End:
     """What the first or the last state has of every sample, and the gradients of all functionals there.
 
-    entries: of a sample. energies, gradient_squares, gradient_ranks: (B,). grams: of every group of samples whose rank
+    entries: of a sample. energies, gradient_squares, gradient_ranks: (B,). distances: squares of those to the next
+    sample, (B,). grams: of every group of samples whose rank
     is taken, products of the centred rows.
     """
 
     entries: int
     energies: Tensor
+    distances: Tensor
     grams: list[Tensor]
     gradient_squares: Tensor
     gradient_ranks: Tensor
@@ -279,7 +292,14 @@ class _End:
         centred = [group - group.mean(0) for group in _groups_of(rows)]
         squares = gradients.square().sum((1, 2))
         ranks = torch.tensor([_rank(each) for each in gradients], dtype=torch.float64, device="cpu")
-        return cls(rows.shape[1], rows.square().sum(1).cpu(), [(g @ g.mT).cpu() for g in centred], squares.cpu(), ranks)
+        return cls(
+            rows.shape[1],
+            rows.square().sum(1).cpu(),
+            _to_the_next(rows).square().sum(1).cpu(),
+            [(g @ g.mT).cpu() for g in centred],
+            squares.cpu(),
+            ranks,
+        )
 
 
 def _groups_of(rows: Tensor) -> list[Tensor]:
@@ -287,8 +307,8 @@ def _groups_of(rows: Tensor) -> list[Tensor]:
     return [group for group in rows.split(CALIBRATED) if len(group) == min(len(rows), CALIBRATED)]
 
 
-def _errors(first: _End, last: _End, losses: Tensor | None) -> dict[str, float]:
-    """Standard errors of the signals that rules look at; losses: (B,)."""
+def _errors(first: _End, last: _End, moved: Tensor | None, losses: Tensor | None) -> dict[str, float]:
+    """Standard errors of the signals that rules look at; moved, losses: (B,)."""
     batch = len(first.energies)
 
     def growth(kept: Tensor) -> float:
@@ -299,6 +319,11 @@ def _errors(first: _End, last: _End, losses: Tensor | None) -> dict[str, float]:
 
     def gradient_rank(kept: Tensor) -> float:
         return float(first.gradient_ranks[kept].mean()) / min(float(last.gradient_ranks[kept].mean()), first.entries)
+
+    def shattering(kept: Tensor) -> float:
+        if moved is None:
+            return math.nan
+        return _shattering(_log_ratio_of_sums(moved[kept], last.distances[kept]) / 2, gradient_rank(kept))
 
     def loss(kept: Tensor) -> float:
         return math.nan if losses is None else float(losses[kept].mean())
@@ -312,6 +337,7 @@ def _errors(first: _End, last: _End, losses: Tensor | None) -> dict[str, float]:
         "rank": math.sqrt(sum(error**2 for error in of_groups)) / len(of_groups),
         "gradient_growth": _jackknife(gradient_growth, batch),
         "gradient_rank": _jackknife(gradient_rank, batch),
+        "shattering": _jackknife(shattering, batch),
         "loss": _jackknife(loss, batch),
     }
 

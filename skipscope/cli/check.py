@@ -21,6 +21,9 @@ def check(
     chosen: ModelOptions,
     normalise: Normalise = "default",
     samples: Annotated[int, typer.Option(min=1, help="How many inputs to measure at.")] = 32,
+    optimiser: Annotated[
+        str, typer.Option(help="What it is to be trained with: sgd, or adam and others that rescale every step.")
+    ] = "sgd",
     no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 unless it is expected to train.")] = False,
     out: Out = None,
@@ -36,7 +39,9 @@ def check(
     with talk.step("checking"):
         from skipscope.check import check as forecast_of
 
-        forecast = forecast_of(source.model, source.batch, seed=chosen.seed, unit_spectra=not no_units)
+        forecast = forecast_of(
+            source.model, source.batch, optimiser=optimiser, seed=chosen.seed, unit_spectra=not no_units
+        )
     forecast = replace(forecast, notes=(*forecast.notes, *_samples(source, samples)))
     text = str(forecast) if full else f"{forecast.short}\n\nTables: --full."
     shown = f"{source}{_about(source.random_weights, chosen.weights)}\n\n{text}"

@@ -1,0 +1,1 @@
+"""Whether `skipscope check` is right about networks that nobody has seen before, drawn at random."""

@@ -1,0 +1,89 @@
+"""How often `skipscope check` is right about 210 networks that it has never seen.
+
+    python -m benchmarks.unseen list                     # writes down which networks judge, before any is trained
+    python -m benchmarks.unseen train calibration        # those that thresholds may come from; can be stopped, resumed
+    python -m benchmarks.unseen train earlier            # so may those of benchmarks/check.py, given more time
+    python -m benchmarks.unseen fit                      # the thresholds that the calibration networks give
+    python -m benchmarks.unseen train judging            # once rules and thresholds are fixed
+    python -m benchmarks.unseen train plain              # plain networks with batch norm of 24 to 44 layers, likewise
+    python -m benchmarks.unseen report                   # the figure of the judging networks, into docs/check.md
+
+Each network is drawn by `networks.py`; `training.py` says what "trains" means. Two processes of one thread each; about
+15 seconds of one core a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.check import PAGE, RESULTS
+from benchmarks.machine import described
+from benchmarks.page import put_between
+from benchmarks.unseen import judging, training
+from benchmarks.unseen.networks import Earlier, Network, drawn, earlier, plain_with_batch_norm
+from skipscope.runs import write_whole
+
+COUNTS = {"calibration": 134, "judging": 210, "plain": 24}
+LISTS = (*COUNTS, "earlier")
+LIST = RESULTS / "unseen-list.json"
+PROCESSES = 2
+BEGIN = "<!-- from here on: written by python -m benchmarks.unseen report -->"
+END = "<!-- end of what it writes about unseen networks -->"
+
+
+def networks(of: str) -> Sequence[Network | Earlier]:
+    if of == "earlier":
+        return earlier()
+    return (plain_with_batch_norm if of == "plain" else drawn)(of, COUNTS[of])
+
+
+def stored(of: str) -> dict[str, Any]:
+    path = RESULTS / f"unseen-{of}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"networks": {}}
+
+
+def write_list() -> None:
+    """Of the networks that judge, with what "trains" means."""
+    lists = {"judging": drawn("judging", COUNTS["judging"]), "plain": plain_with_batch_norm("plain", COUNTS["plain"])}
+    listed = {of: [{**each.record, "seed": each.seed} for each in networks] for of, networks in lists.items()}
+    text = json.dumps({"trains": training.__doc__, **listed}, indent=1)
+    write_whole(LIST, f"{text}\n".encode())
+
+
+def train(of: str) -> None:
+    found = stored(of)["networks"]
+    left = [network for network in networks(of) if network.name not in found]
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        for name, record in pool.imap_unordered(training.trained, left):
+            found[name] = record
+            text = json.dumps({"machine": described(), "networks": dict(sorted(found.items()))}, indent=1)
+            write_whole(RESULTS / f"unseen-{of}.json", f"{text}\n".encode())
+            print(name, record, file=sys.stderr, flush=True)
+
+
+def report() -> None:
+    text = judging.report(stored("judging")["networks"], stored("plain")["networks"])
+    put_between(PAGE, BEGIN, END, text)
+    print(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("list", "train", "fit", "report"))
+    parser.add_argument("of", nargs="?", choices=LISTS, default="judging", help="which networks are trained")
+    options = parser.parse_args()
+    if options.what == "train":
+        train(options.of)
+    elif options.what == "fit":
+        print(judging.fit(stored("calibration")["networks"].values(), stored("earlier")["networks"].values()))
+    else:
+        {"list": write_list, "report": report}[options.what]()
+
+
+if __name__ == "__main__":
+    main()

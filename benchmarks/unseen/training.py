@@ -1,0 +1,83 @@
+"""Whether a network trains: fixed before any network of a list was trained.
+
+On the 1,437 training digits, in batches of 64: at least 90 % of the answers are right while it trains, in one of 60
+epochs at one of its optimiser's rates. A rate is given up where a loss is not finite, or where after 20 epochs no epoch
+had 30 % of right answers (a guess has 10 %). Momentum 0.9, or Adam; constant rates, no decay, no clipping.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks.check import some_digits
+from benchmarks.unseen.networks import Earlier, Network
+from skipscope.check.signals import measured
+from skipscope.data import digits
+
+TRAINS = 0.9
+EPOCHS, BATCH = 60, 64
+GIVEN_UP_AFTER, GIVEN_UP_BELOW = 20, 0.3
+RATES = {"sgd": (0.01, 0.1, 0.001, 0.0001), "adam": (0.001, 0.01, 0.0001)}  # the likeliest first
+
+
+def trained(network: Network | Earlier) -> tuple[str, dict[str, Any]]:
+    """Signals first: they are of the weights before training."""
+    torch.set_num_threads(1)
+    return network.name, {"words": network.words, **signals(network), **outcome(network)}
+
+
+def signals(network: Network | Earlier) -> dict[str, dict[str, float]]:
+    found = measured(network.build(), some_digits())
+    return {
+        key: {name: round(value, 4) for name, value in values.items()}
+        for key, values in (("signals", found.signals), ("errors", found.errors))
+    }
+
+
+def outcome(network: Network | Earlier) -> dict[str, Any]:
+    """The best accuracy of an epoch at each rate, until one succeeds."""
+    began = time.process_time()
+    best: dict[str, float] = {}
+    for rate in RATES[network.optimiser]:
+        best[str(rate)] = round(best_epoch(network, rate), 4)
+        if best[str(rate)] >= TRAINS:
+            break
+    seconds = round(time.process_time() - began, 1)
+    return {"trains": max(best.values()) >= TRAINS, "accuracy": best, "seconds": seconds}
+
+
+def best_epoch(network: Network | Earlier, rate: float) -> float:
+    split = digits().train
+    images, labels = split.images(), split.labels
+    model = network.build().train()
+    optimiser = _optimiser(network.optimiser, model, rate)
+    order = torch.Generator().manual_seed(network.seed)
+    best = 0.0
+    for epoch in range(1, EPOCHS + 1):
+        right = seen = 0
+        for chosen in torch.randperm(len(split), generator=order).split(BATCH)[:-1]:  # the last has fewer
+            optimiser.zero_grad()
+            answers = model(images[chosen])
+            loss = F.cross_entropy(answers, labels[chosen])
+            if not math.isfinite(loss.item()):
+                return best
+            loss.backward()
+            optimiser.step()
+            right += int((answers.argmax(1) == labels[chosen]).sum())
+            seen += BATCH
+        best = max(best, right / seen)
+        if best >= TRAINS or (epoch >= GIVEN_UP_AFTER and best < GIVEN_UP_BELOW):
+            break
+    return best
+
+
+def _optimiser(name: str, model: nn.Module, rate: float) -> torch.optim.Optimizer:
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, fused=True)
+    return torch.optim.Adam(model.parameters(), lr=rate, fused=True)
