@@ -1,5 +1,9 @@
 # On a fresh machine with Python 3.11+ and make, each target does its own set-up; it is skipped when nothing changed.
 
+# Bytecode is kept, also where the environment forbids it: without it both workers rewrite the assertions of all tests at
+# every start, and every program that a test starts compiles the package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate $(UPGRADE)

@@ -47,16 +47,16 @@ TOGETHER = {
     "tests/measure/test_lens.py": "small language models",
     "tests/measure/test_normality.py": "small language models",
     "tests/report/test_language_views.py": "small language models",
-    "tests/report/test_browser.py": "demo",
+    "tests/report/test_browser": "demo",  # test_browser_reading.py too
     "tests/report/test_hostile.py": "demo",
     "tests/report/test_results_first.py": "demo",
     "tests/test_demo.py": "demo",
 }
 SMALL_DEMO: dict[str, Any] = {"depth": 8, "channels": (4, 6, 8), "epochs": 2, "images": 16, "samples": 2}
 LONGEST_FIRST = (
-    "small networks",
-    "tests/test_docs.py",
     "demo",
+    "tests/test_docs.py",
+    "small networks",
     "paper B",
     "tests/trace/test_families.py",
     "tests/test_check.py",

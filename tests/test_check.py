@@ -283,7 +283,7 @@ def test_where_nothing_is_broken_the_findings_say_what_was_looked_at() -> None:
     ]
     gradients = forecast.findings[2]
     assert gradients.numbers == {"gradient_growth": pytest.approx(10 ** forecast.signals["gradient_growth"])}
-    assert gradients.sentence.endswith("(expected: at least 0.000398, at most 1.58e+04).")
+    assert gradients.sentence.endswith("(expected: at least 0.00251, at most 3.98e+03).")
     text = " ".join(forecast.short.split())
     assert all(f"normal {finding.sentence}" in text for finding in forecast.findings)
     assert [one["sentence"] for one in forecast.to_dict()["findings"]] == [one.sentence for one in forecast.findings]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import skipscope as ss
 from skipscope.check import remedies
 from skipscope.check.diagnoses import diagnoses
-from skipscope.check.rules import rules_for
+from skipscope.check.rules import LOGARITHMS, rules_for
 from skipscope.check.signals import measured
 from skipscope.check.units import spectra_of_units
 from tests.seeded import generator
@@ -75,8 +75,10 @@ def test_exploding_weights_of_a_plain_network_are_drawn_anew() -> None:
 
 @pytest.mark.parametrize(("depth", "deviation"), [(12, 50.0), (12, 0.02), (40, 1.0)])
 def test_what_is_named_mends_and_breaks_nothing_else(depth: int, deviation: float) -> None:
+    """The deepest needs skips, which are tried where the residual units were looked for: with norms alone its gradients
+    are shattered."""
     model = plain(depth, deviation)
-    forecast = ss.check(model, x(), unit_spectra=False)
+    forecast = ss.check(model, x(), unit_spectra=depth == 40)
     before = {finding.name for finding in forecast.findings}
     assert before
     trials = {trial.remedy: trial for trial in forecast.trials}
@@ -99,7 +101,7 @@ def test_remedies_that_leave_the_most_room_come_first() -> None:
     assert all(trial.room("sgd") < 0 for trial in forecast.trials if trial.broken)
     for rule in RULES:
         assert rule.room(rule.threshold) == pytest.approx(0)
-        assert rule.room(0.0 if rule.signal in ("growth", "gradient_growth") else 1.0) == 1
+        assert rule.room(0.0 if rule.signal in LOGARITHMS else 1.0) == 1
 
 
 def test_one_finding_has_its_remedies_with_their_numbers() -> None:

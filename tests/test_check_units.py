@@ -26,6 +26,7 @@ from tests.seeded import generator
 from tests.trace.nets import CASES, Residual
 
 N, B = 10, 12  # width, samples
+WIDE = 100
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -346,16 +347,17 @@ def test_units_that_are_like_the_others_are_not_named() -> None:
 
 
 def test_spread_is_named_where_gradients_are_of_one_kind() -> None:
-    """A unit of rank one, between others: N - 1 is the spread of one singular value among N."""
-    model = residual(3)
-    ones = torch.ones(N, N, dtype=torch.float64)
-    model[2].branch = nn.Linear(N, N).double()
-    model[2].branch.weight.data = ones - torch.eye(N, dtype=torch.float64)  # type: ignore[union-attr]
-    forecast = ss.check(model, normal(B, N))
+    """A unit of rank one, between others: WIDE - 1 is the spread of one singular value among WIDE. In narrow networks
+    the gradients that are sent have fewer directions themselves."""
+    torch.manual_seed(0)
+    units = [Residual(nn.Linear(WIDE, WIDE)) for _ in range(3)]
+    model = nn.Sequential(nn.Linear(WIDE, WIDE), *units, nn.Linear(WIDE, 3)).double()
+    units[1].branch.weight.data = torch.ones(WIDE, WIDE).double() - torch.eye(WIDE).double()  # type: ignore[union-attr]
+    forecast = ss.check(model, normal(B, WIDE))
     assert forecast.units is not None
     (finding,) = [finding for finding in forecast.findings if finding.name == "gradients are of one kind"]
     spread = forecast.units["spread"]
-    assert float(spread[1]) == pytest.approx(N - 1, abs=4 * float(forecast.units["spread_error"][1]))
+    assert float(spread[1]) == pytest.approx(WIDE - 1, abs=4 * float(forecast.units["spread_error"][1]))
     assert (
         f"Units that contribute most: 2 ({float(spread[1] / spread.sum()):.1%}) of the spread of all their"
         in finding.sentence

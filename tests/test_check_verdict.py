@@ -57,7 +57,11 @@ def test_three_samples_cannot_say_what_thirty_two_find() -> None:
 
 
 def test_what_breaks_with_few_samples_is_broken() -> None:
-    forecast = check(plain(60, width=16), images(4))
+    model = plain(60, width=16)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight *= 0.8  # so that states vanish, which any number of samples shows
+    forecast = check(model, images(4))
     assert forecast.trains is False
     assert "Cannot say" not in str(forecast)
 

@@ -35,8 +35,12 @@ DEFERRED = {
 }
 
 
-# One after another in one interpreter: each begins with the import of the package itself.
-STATEMENTS = ("import skipscope", "import skipscope.trace", "from skipscope.trace import Unit\nUnit.jacobian")
+# One after another in one interpreter, since each takes seconds: what a later one may not bring, those before it may
+# not either.
+STATEMENTS = (
+    *("import skipscope", "import skipscope.trace", "from skipscope.trace import Unit\nUnit.jacobian"),
+    *("from skipscope.data import load", "import skipscope as ss; ss.singular_values"),
+)
 
 
 @pytest.fixture(scope="module", name="loaded")
@@ -68,7 +72,19 @@ def test_tracing_brings_no_linear_algebra(loaded: dict[str, set[str]]) -> None:
 
 
 def test_a_unit_has_its_jacobian_whatever_was_imported(loaded: dict[str, set[str]]) -> None:
-    assert "skipscope.linear" not in loaded[STATEMENTS[-1]]
+    assert "skipscope.linear" not in loaded[STATEMENTS[2]]
+
+
+def test_importing_data_is_light(loaded: dict[str, set[str]]) -> None:
+    modules = loaded["from skipscope.data import load"]
+    assert "skipscope.data.catalogue" in modules
+    assert not modules & {"sklearn", "torchvision", "PIL", "scipy"}
+
+
+def test_the_library_of_bars_is_imported_only_for_a_bar(loaded: dict[str, set[str]]) -> None:
+    modules = loaded["import skipscope as ss; ss.singular_values"]
+    assert "skipscope.spectrum" in modules
+    assert "rich" not in modules
 
 
 def room_of(module: str) -> str:

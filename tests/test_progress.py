@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
@@ -100,10 +98,3 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "singular_values" in captured.err
-
-
-def test_the_library_of_bars_is_imported_only_then() -> None:
-    import subprocess
-
-    code = "import sys, skipscope as ss; ss.singular_values; print('rich' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

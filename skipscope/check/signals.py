@@ -18,9 +18,9 @@ sensitivity       log10 of |J d| / |D|, root mean squares over the samples; d: f
 gradient_rank     exp(entropy) of the squared singular values of J^T u for PROBES random u, the mean over the samples,
                   from 1 to PROBES, over that of the u or n_0: near 1 / PROBES the gradients that come back all point
                   the same way
-shattering        sensitivity times the share of directions that gradients have lost, 1 - gradient_rank, at least 0: large
-                  where gradients of neighbouring inputs have nothing in common and the network is too narrow to follow
-                  each of them on its own. A wide one has a large sensitivity too, and trains
+shattering        sensitivity times the share of directions that gradients have lost, 1 - gradient_rank, at least 0:
+                  large where gradients of neighbouring inputs have nothing in common and the network is too narrow to
+                  follow each of them on its own. A wide one may have a large sensitivity, and trains
 loss              the cross-entropy with random labels over that of a guess, ln C, where the output looks like scores of
                   C classes: a float tensor (B, C)
 
@@ -141,8 +141,9 @@ def _profile(run: Pass, state: State) -> dict[str, float]:
 class _Back:
     """first: the number of the first state, run's own or the next that the last one depends on.
 
-    moved: |J d|^2 of that state for every sample (B,), the mean over functionals. ends: what the first and the last state have of every sample, None
-    where it has no axis of samples. not_finite: the last state with a gradient that is not.
+    moved: |J d|^2 of that state for every sample (B,), the mean over functionals. ends: what the first and the last
+    state have of every sample, None where it has no axis of samples. not_finite: the last state with a gradient that
+    is not.
     """
 
     first: int

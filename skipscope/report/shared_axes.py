@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,8 @@ def _share_time(figures: Sequence[Any]) -> None:
     axes = [axis for figure in figures for axis in figure.select_xaxes()]
     if {axis.title.text for axis in axes} - {None, ""} != {TIME} or any(axis.ticktext for axis in axes):
         return  # steps that have names are those of a path through units
-    ends = [float(max(trace.x)) for figure in figures for trace in figure.data if trace.x is not None and len(trace.x)]
+    steps = [_numbers(trace.x) for figure in figures for trace in figure.data]
+    ends = [float(along.max()) for along in steps if along.size]
     for figure in figures if ends else ():
         figure.update_xaxes(range=[-0.02 * max(ends), 1.02 * max(ends)])
 
@@ -67,10 +69,17 @@ def _values(figure: Any, key: str) -> Iterator[float]:
     if any(trace.type != "scatter" for trace in traces):
         return
     for trace in traces:
-        y = numpy.asarray(trace.y if trace.y is not None else [], float)
+        y = _numbers(trace.y)
         ends: list[numpy.ndarray] = [y]
         bars: Mapping[str, Any] = trace.error_y.to_plotly_json()
         if bars.get("array") is not None:
-            ends += [y + numpy.asarray(bars["array"], float), y - numpy.asarray(bars["arrayminus"], float)]
+            ends += [y + _numbers(bars["array"]), y - _numbers(bars["arrayminus"])]
         for end in ends:
             yield from end[numpy.isfinite(end)].tolist()
+
+
+def _numbers(values: Any) -> numpy.ndarray:
+    """Of a trace: a sequence, nothing, or what plotly writes for an array in JSON, its bytes in base64."""
+    if isinstance(values, Mapping):
+        return numpy.frombuffer(base64.b64decode(values["bdata"]), numpy.dtype(values["dtype"])).astype(float)
+    return numpy.asarray([] if values is None else values, float)

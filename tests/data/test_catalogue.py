@@ -11,7 +11,6 @@ from skipscope.data import NotFound, catalogue, digits, download, load, load_or_
 from skipscope.errors import InputError
 from tests.data.layouts import write_cifar_binary, write_cifar_pickles, write_idx
 from tests.flips import flipped
-from tests.test_package import loaded_after
 
 DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "imagenette")
 
@@ -20,12 +19,6 @@ DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "imagenette")
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SKIPSCOPE_DATA", str(tmp_path / "root"))
     return tmp_path / "root"
-
-
-def test_importing_data_is_light() -> None:
-    (modules,) = loaded_after("from skipscope.data import load")
-    assert "skipscope.data.catalogue" in modules
-    assert not modules & {"sklearn", "torchvision", "PIL", "scipy"}
 
 
 # ---- where

@@ -69,6 +69,14 @@ def _opened(browser: Any, run: Path) -> Iterator[Opened]:
     opened.close()
 
 
+@pytest.fixture(scope="module", name="shown")
+def _shown(browser: Any, run: Path) -> Iterator[Opened]:
+    """One page for tests that leave it as they found it."""
+    opened = Opened(browser, run / "report.html")
+    yield opened
+    opened.close()
+
+
 def drawn(page: Any, name: str) -> Any:
     """A figure's element, after it came into view and was drawn."""
     element = page.locator(f'.plot[data-name="{name}"]')
@@ -83,8 +91,8 @@ def downloaded(page: Any, button: Any) -> list[list[str]]:
     return list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text())))
 
 
-def test_the_map_answers_to_clicks_and_keys(opened: Opened, run: Path) -> None:
-    page, spectra = opened.page, load(run)["spectra"]
+def test_the_map_answers_to_clicks_and_keys(shown: Opened, run: Path) -> None:
+    page, spectra = shown.page, load(run)["spectra"]
     cells = page.locator(".cell")
     assert cells.count() == 6
     cells.nth(2).click()
@@ -111,8 +119,8 @@ def test_the_map_is_coloured_by_what_the_reader_picks(opened: Opened, run: Path)
     assert title == f"stage1.0: growth of a perturbation, random {number(growth)}"
 
 
-def test_unconverged_units_are_marked_in_the_map(opened: Opened) -> None:
-    cell = opened.page.locator(".cell").nth(1)
+def test_unconverged_units_are_marked_in_the_map(shown: Opened) -> None:
+    cell = shown.page.locator(".cell").nth(1)
     assert "unsure" in cell.get_attribute("class")
     assert cell.inner_text().endswith("*")
 
@@ -151,8 +159,8 @@ def test_the_theme_switches_page_and_figures(opened: Opened) -> None:
     assert light[1] != dark[1]
 
 
-def test_the_csv_of_a_figure_holds_the_dataset(opened: Opened, run: Path) -> None:
-    page = opened.page
+def test_the_csv_of_a_figure_holds_the_dataset(shown: Opened, run: Path) -> None:
+    page = shown.page
     figure = page.locator("figure", has=page.locator('[data-name="spectra-scree"]'))
     rows = downloaded(page, figure.locator("button.csv"))
     assert rows[0] == ["panel", "series", "rank / size", "singular value", "label"]
@@ -255,9 +263,9 @@ def test_a_study_opens(browser: Any, tmp_path: Path) -> None:
     opened.close()
 
 
-def test_two_runs_side_by_side(browser: Any, run: Path, tmp_path: Path) -> None:
-    other = saved(tmp_path / "other", network="another net")
-    opened = Opened(browser, write_page([run, other], tmp_path / "both.html"))
+def test_two_runs_side_by_side(browser: Any, tmp_path: Path) -> None:
+    one, other = (saved(tmp_path / name, network=name, only=["spectra"]) for name in ("one net", "another net"))
+    opened = Opened(browser, write_page([one, other], tmp_path / "both.html"))
     page = opened.page
     assert page.locator(".trunk").count() == 2
     pair = page.locator('.plot[data-name="spectra-scree"]')

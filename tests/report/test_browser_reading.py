@@ -70,6 +70,25 @@ def _opened(browser: Any, file: Path) -> Iterator[Opened]:
     opened.close()
 
 
+@pytest.fixture(scope="module", name="one_page")
+def _one_page(browser: Any, file: Path) -> Iterator[Opened]:
+    opened = Opened(browser, file)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(name="shown")
+def _shown(one_page: Opened) -> Opened:
+    """One page for tests of the map, which is as at its start: no unit is open, and the first of everything picked."""
+    page = one_page.page
+    for cell in page.locator(".cell[aria-pressed=true]").all():
+        cell.click()
+    for select in page.locator(".trunk .picks select").all():
+        select.select_option(index=0)
+    page.evaluate("() => scrollTo(0, 0)")
+    return one_page
+
+
 def on_screen(page: Any, selector: str) -> bool:
     box = page.locator(selector).first.bounding_box()
     size = page.viewport_size
@@ -148,8 +167,8 @@ def test_long_paragraphs_are_behind_a_click(opened: Opened) -> None:
     assert words.locator("p").is_visible()
 
 
-def test_a_finding_opens_its_unit_and_leads_to_its_figure(opened: Opened) -> None:
-    page = opened.page
+def test_a_finding_opens_its_unit_and_leads_to_its_figure(shown: Opened) -> None:
+    page = shown.page
     page.locator(".findings li", has_text="amplifies most").locator("span", has_text="amplifies").click()
     page.wait_for_selector(".unit .main-svg")
     assert page.locator(".unit h3").inner_text() == "stage2.3, skip: identity"
@@ -160,8 +179,8 @@ def test_a_finding_opens_its_unit_and_leads_to_its_figure(opened: Opened) -> Non
 
 
 @pytest.mark.slow
-def test_severity_is_a_word(opened: Opened) -> None:
-    assert opened.page.locator(".findings .severity").all_inner_texts() == ["! unusual", "✓ normal"]
+def test_severity_is_a_word(shown: Opened) -> None:
+    assert shown.page.locator(".findings .severity").all_inner_texts() == ["! unusual", "✓ normal"]
 
 
 # -- the map
@@ -187,8 +206,8 @@ def test_the_open_unit_stays_open(opened: Opened) -> None:
 
 
 @pytest.mark.slow
-def test_networks_are_compared_in_the_open_unit(opened: Opened, file: Path) -> None:
-    page = opened.page
+def test_networks_are_compared_in_the_open_unit(shown: Opened, file: Path) -> None:
+    page = shown.page
     page.locator(".cell").nth(0).click()
     assert page.locator(".unit th").all_inner_texts() == ["", "residual", "plain"]
     run = ss.load(file.parent / "run")
@@ -203,8 +222,8 @@ def colours(page: Any) -> list[str]:
     return page.eval_on_selector_all(".block", "all => all.map(one => one.style.background)")
 
 
-def test_all_networks_have_one_scale(opened: Opened) -> None:
-    page = opened.page
+def test_all_networks_have_one_scale(shown: Opened) -> None:
+    page = shown.page
     pick(page, 1, "largest singular value")
     ends, residual = page.locator(".scale").inner_text(), colours(page)
     pick(page, 0, "plain")
@@ -215,8 +234,8 @@ def test_all_networks_have_one_scale(opened: Opened) -> None:
     assert page.locator(".scale").inner_text().startswith("0")
 
 
-def test_blocks_are_drawn_with_their_skips(opened: Opened) -> None:
-    page = opened.page
+def test_blocks_are_drawn_with_their_skips(shown: Opened) -> None:
+    page = shown.page
     kinds = page.eval_on_selector_all(".cell", "all => all.map(one => one.dataset.skip)")
     assert kinds == ["projection", "identity", "gated", "other", "none", "identity"]
     paths = page.eval_on_selector_all(".cell .wires", "all => all.map(one => one.innerHTML)")
@@ -235,15 +254,15 @@ def test_blocks_are_drawn_with_their_skips(opened: Opened) -> None:
 
 
 @pytest.mark.slow
-def test_attention_and_mlp_are_in_rows_of_their_own(opened: Opened) -> None:
-    boxes = [cell.bounding_box() for cell in opened.page.locator(".cell").all()]
+def test_attention_and_mlp_are_in_rows_of_their_own(shown: Opened) -> None:
+    boxes = [cell.bounding_box() for cell in shown.page.locator(".cell").all()]
     assert boxes[0]["x"] == boxes[1]["x"]
     assert boxes[0]["y"] < boxes[1]["y"]
     assert boxes[0]["y"] == boxes[2]["y"] == boxes[4]["y"]
 
 
-def test_the_keyboard_reaches_findings_and_units(opened: Opened) -> None:
-    page = opened.page
+def test_the_keyboard_reaches_findings_and_units(shown: Opened) -> None:
+    page = shown.page
     page.locator(".findings button").focus()
     page.keyboard.press("Enter")
     assert page.locator(".unit h3").inner_text().startswith("stage2.3")
@@ -258,8 +277,8 @@ def test_the_keyboard_reaches_findings_and_units(opened: Opened) -> None:
 # -- figures
 
 
-def test_no_figure_can_be_sent_anywhere(opened: Opened, browser: Any, tmp_path: Path) -> None:
-    plot = drawn(opened.page, "spectra-plain-scree")
+def test_no_figure_can_be_sent_anywhere(shown: Opened, browser: Any, tmp_path: Path) -> None:
+    plot = drawn(shown.page, "spectra-plain-scree")
     alone = Opened(browser, ss.plot.save(ss.plot.scree(spectra_data()), tmp_path / "scree.html"))
     alone.page.wait_for_selector(".modebar-btn", state="attached")
     for titles in (

@@ -141,7 +141,8 @@ def test_runs_are_compared_by_a_network_that_all_have() -> None:
 
 
 def test_a_page_of_two_runs_has_their_differences(tmp_path: Path) -> None:
-    text = write_page([saved(tmp_path / "a"), saved(tmp_path / "b")], tmp_path / "both.html").read_text()
+    runs = [saved(tmp_path / name, only=["perturbations"]) for name in "ab"]
+    text = write_page(runs, tmp_path / "both.html").read_text()
     assert '<section id="differences">' in text
     assert "Differences between the runs" in text
     alone = write_page([tmp_path / "a"], tmp_path / "one.html").read_text()

@@ -114,15 +114,16 @@ def test_pictures_without_their_claims_are_explained(tmp_path: Path) -> None:
         "resumed": (spectra_data(), decision()),
     }
     explained = {}
+    output = tmp_path / "page.html"  # the page alone: no files of figures
     for name, (data, claim) in runs.items():
         with RunFolder(tmp_path / name, "study D") as run:
             run.write_dataset("spectra", data)
             run.write_claims([claim])
-        explained[name] = WITHOUT_STUDY in write_report(run.path).read_text(encoding="utf-8")
+        explained[name] = WITHOUT_STUDY in write_page([run.path], output).read_text(encoding="utf-8")
     assert explained == {"now": False, "old": True, "resumed": True}
     with RunFolder(tmp_path / "inspected", "inspect") as run:
         run.write_dataset("spectra", spectra_data())
-    assert WITHOUT_STUDY not in write_report(run.path).read_text(encoding="utf-8")
+    assert WITHOUT_STUDY not in write_page([run.path], output).read_text(encoding="utf-8")
 
 
 def test_a_dataset_without_a_view_is_a_plain_table(tmp_path: Path) -> None:

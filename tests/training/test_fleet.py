@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from skipscope.training import At, FleetMember, History, Settings, train, train_
 from skipscope.training.fleet import stacks_of
 from skipscope.training.fleet_member import fleet_obstacle, stack_obstacle, stackable_groups
 from tests import seeded
+from tests.slow import thinned
 from tests.training.nets import assert_same, weights
 
 CLASSES = 10
 SETTINGS = Settings(epochs=10, batch=16, rate=0.05)  # 10 steps an epoch
+ONE_DIVERGES = [0.01] * 4 + [1e9] + [0.01] * 4  # rates of nine members
 TYPE1, TWIN = "type1-digits-w12-b3", "resnet8-digits-connected-n8"
 
 
@@ -75,24 +78,30 @@ def assert_equal_to_rounding(members: list[FleetMember], tolerance: float = 1e-1
 # -- the same as alone
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        TYPE1,
-        "type1-digits-w12-b3-preactivation",
-        "type1-digits-w12-b3-noskips",
-        "type1-digits-w12-b3-drop30",
-        TWIN,
-        "plainnet8-digits-connected-n8",
-        "resnext8-digits-connected-n8",
-        "preresnet8-digits-connected-n8",
-        "preresnet8-digits-connected-n8-nonorm",
-        "resnet8-digits-connected-n8-nonorm",
-        "resnet8-digits-connected-n8-linear-scale50",
-        "diracnet8-digits-connected-n8",
-        "diracnet8-digits-connected-n8-additive",
-    ],
+ARCHITECTURES = (
+    TYPE1,
+    "type1-digits-w12-b3-preactivation",
+    "type1-digits-w12-b3-noskips",
+    "type1-digits-w12-b3-drop30",
+    TWIN,
+    "plainnet8-digits-connected-n8",
+    "resnext8-digits-connected-n8",
+    "preresnet8-digits-connected-n8",
+    "preresnet8-digits-connected-n8-nonorm",
+    "resnet8-digits-connected-n8-nonorm",
+    "resnet8-digits-connected-n8-linear-scale50",
+    "diracnet8-digits-connected-n8",
+    "diracnet8-digits-connected-n8-additive",
 )
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_each_member_is_what_it_is_alone(name: str) -> None:
+    """For 20 steps, in which every operation of an architecture has its turn."""
+    assert_equal_to_rounding(fleet(name, dtype=torch.float64, rate=0.02, epochs=2))
+
+
+@pytest.mark.parametrize("name", thinned(ARCHITECTURES, fast=(TYPE1, TWIN)))
 def test_each_member_is_what_it_is_alone_over_100_steps(name: str) -> None:
     assert_equal_to_rounding(fleet(name, dtype=torch.float64, rate=0.02))
 
@@ -236,8 +245,10 @@ def watched(rates: list[float] | None = None) -> list[FleetMember]:
     ]
 
 
-@pytest.mark.parametrize("rates", [None, [0.01] * 4 + [1e9] + [0.01] * 4], ids=["all", "one diverges"])
-@pytest.mark.parametrize("stop_after", [1, 100, 250])
+@pytest.mark.parametrize(
+    ("stop_after", "rates"),
+    thinned(itertools.product([1, 100, 250], [None, ONE_DIVERGES]), fast=[(1, None), (100, ONE_DIVERGES), (250, None)]),
+)
 def test_a_resumed_fleet_ends_with_the_same_bits(tmp_path: Path, stop_after: int, rates: list[float] | None) -> None:
     whole, stopped, resumed = watched(rates), watched(rates), watched(rates)
     expected = train_fleet(whole, test_every=2)

@@ -253,7 +253,11 @@ class RankCorrelation(Estimate):
         elif len(groups) >= BOOTSTRAP_FROM:
             drawn = random.integers(len(groups), size=(RESAMPLES, len(groups)))
             each = [numpy.concatenate([groups[number] for number in row]) for row in drawn]
-            return numpy.array([self._of(row[None])[0] for row in each])
+            lengths, found = numpy.array([len(row) for row in each]), numpy.empty(RESAMPLES)
+            for length in set(lengths.tolist()):  # all rows of a length at once: one by one takes seconds
+                same = numpy.flatnonzero(lengths == length)
+                found[same] = self._of(numpy.stack([each[number] for number in same]))
+            return found
         else:
             within = [group[random.integers(len(group), size=(RESAMPLES, len(group)))] for group in groups]
             places = numpy.concatenate(within, axis=1)

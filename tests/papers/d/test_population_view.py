@@ -16,8 +16,8 @@ from skipscope.papers.d.population.stored import KINDS, measure_of, read_folders
 from skipscope.papers.d.subjects import RECIPE2, RESNET56, RESNET110
 from skipscope.papers.d.views import VIEWS
 from skipscope.papers.kit.running import run_studies
-from skipscope.report import write_report
 from skipscope.report.content import content_of
+from skipscope.report.page import page as rendered_page
 from skipscope.report.table import number
 from skipscope.report.views import View
 from skipscope.runs import load_run
@@ -220,7 +220,7 @@ def test_its_report_shows_all_of_them(run: Path) -> None:
     ]
     assert content.failures == []
     assert content.facts["model"].split("; ") == [RESNET110, RESNET56, RECIPE2]
-    page = write_report(run).read_text(encoding="utf-8")
+    page = rendered_page([content])
     for kind in KINDS:
         assert f'data-name="population-{kind}"' in page
     assert "No view is installed" not in page
