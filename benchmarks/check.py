@@ -1,10 +1,10 @@
 """The networks that the first edition of `skipscope check` was made with, and published ones that are known to train.
 
-    python benchmarks/check.py train     # trains what is not in results/check.json yet; can be stopped and resumed
-    python benchmarks/check.py measure   # the signals of all of them, anew
-    python benchmarks/check.py margins   # their standard errors over samples, beside the signals that are stored
-    python benchmarks/check.py report    # what the present rules say of them, into docs/check.md
-    python benchmarks/check.py units     # gains and spreads of residual units, the table of docs/check.md
+    python -m benchmarks.check train     # trains what is not in results/check.json yet; can be stopped and resumed
+    python -m benchmarks.check measure   # the signals of all of them, anew
+    python -m benchmarks.check margins   # their standard errors over samples, beside the signals that are stored
+    python -m benchmarks.check report    # what the present rules say of them, into docs/check.md
+    python -m benchmarks.check units     # gains and spreads of residual units, the table of docs/check.md
 
 "Trains" means here: in one of 15 epochs of the 1,437 training digits (batches of 64, momentum 0.9, constant rate, no
 decay), at one of the rates below, at least 90 % of the answers are right while it trains. A rate ends early when it has
@@ -41,7 +41,7 @@ from skipscope.runs import write_whole
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "check.md"
-BEGIN = "<!-- from here on: written by benchmarks/check.py report -->"
+BEGIN = "<!-- from here on: written by python -m benchmarks.check report -->"
 END = "<!-- end of what it writes about earlier networks -->"
 OPTIMISER = "sgd"
 RATES = (0.1, 0.01, 0.001, 0.0001)

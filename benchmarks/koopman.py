@@ -1,7 +1,7 @@
 """The rival of `skipscope check`: near-unit Koopman mass, on the networks that the check was judged on.
 
-    python -m benchmarks.koopman measure   # of all networks of results/check.json, into results/koopman.json
-    python -m benchmarks.koopman report    # threshold from the first corpus, table of the later ones into docs/check.md
+    python -m benchmarks.koopman measure   # of all networks of results/check.json and of the drawn ones
+    python -m benchmarks.koopman report    # thresholds from the first lists, tables of the others into docs/check.md
 
 Kim, Taniguchi, Kawano, Iwasawa, Matsuo: Residual Koopman Spectral Profiling for Predicting and Preventing Transformer
 Training Instability (arXiv 2602.22988). What the abstract and summaries of it say: from one forward pass at
@@ -20,8 +20,8 @@ near-unit mass is the share of its eigenvalues near the unit circle, and a high 
                 over the blocks
 
 All of NEAR x CUTS are tried on the first corpus, and the best of them there goes to the later networks once: with a
-high mass as the sign of failure, as published, and with the direction chosen on the corpus too. Half a minute of one
-core.
+high mass as the sign of failure, as published, and with the direction chosen on the corpus too. So it is done with the
+calibration list of `benchmarks.unseen`, for its judging list. A minute of one core.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ from itertools import pairwise, product
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from benchmarks.check import OPTIMISER, PAGE, RESULTS, fresh, read, wilson
 from benchmarks.machine import described
 from benchmarks.page import put_between
+from benchmarks.unseen.__main__ import networks, stored
+from benchmarks.unseen.judging import optimiser_of
+from benchmarks.unseen.networks import Unit
 from skipscope.check.rules import rules_for
 from skipscope.data import digits
 from skipscope.module_hooks import Call, following
@@ -69,10 +72,17 @@ def modes(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     return eigenvalues.abs(), missed / eigenvalues.abs().clamp_min(1.0)
 
 
-def snapshots(name: str) -> list[tuple[Tensor, Tensor]]:
+def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
+    """By path: those of our networks, and the units of drawn ones."""
+    return {
+        path: module
+        for path, module in model.named_modules()
+        if isinstance(module, Unit) or (path.count(".") == 1 and path.startswith("stage"))
+    }
+
+
+def snapshots(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """States at the entry and the exit of every block that keeps their shape: (features, N) each, in float64."""
-    model = fresh(name)
-    blocks = {path: block for path, block in model.named_modules() if path.count(".") == 1 and path.startswith("stage")}
     chosen = torch.randperm(len(digits().train), generator=torch.Generator().manual_seed(0))[:IMAGES]
     entered: dict[str, Tensor] = {}
     found: list[tuple[Tensor, Tensor]] = []
@@ -88,19 +98,20 @@ def snapshots(name: str) -> list[tuple[Tensor, Tensor]]:
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             module.train()  # as in the first step of training
-    with torch.no_grad(), following(blocks, entered=enter, left=left):
+    with torch.no_grad(), following(blocks_of(model), entered=enter, left=left):
         model(digits().train.images(chosen))
     return found
 
 
 def _columns(state: Tensor) -> Tensor:
-    columns = state.double().movedim(1, 0).flatten(1) if state.dim() > 2 else state.double().mT
+    """Features are the channels of an image, the entries of a token, or all there is."""
+    columns = state.double().movedim(1 if state.dim() == 4 else -1, 0).flatten(1)
     return columns[:, torch.linspace(0, columns.shape[1] - 1, min(SNAPSHOTS, columns.shape[1])).long()]
 
 
-def masses(name: str) -> dict[str, float | None]:
+def masses(model: nn.Module) -> dict[str, float | None]:
     """The near-unit mass for every choice; None where states are not finite or no mode is left."""
-    pairs = snapshots(name)
+    pairs = snapshots(model)
     if not pairs or not all(bool(state.isfinite().all()) for pair in pairs for state in pair):
         return dict.fromkeys(map(_key, product(NEAR, CUTS)))
     found = [modes(*pair) for pair in pairs]
@@ -120,10 +131,12 @@ def _key(choice: tuple[float, float]) -> str:
 
 
 def measure() -> None:
-    stored = read()
+    earlier = read()
     found: dict[str, Any] = {"machine": described(), "masses": {}}
-    for name in (*stored["networks"], *stored["later"]):
-        found["masses"][name] = masses(name)
+    for name in (*earlier["networks"], *earlier["later"]):
+        found["masses"][name] = masses(fresh(name))
+    for network in (*networks("calibration"), *networks("judging")):
+        found["masses"][network.name] = masses(network.build())
     write_whole(FILE, f"{json.dumps(found, indent=1)}\n".encode())
 
 
@@ -157,9 +170,13 @@ def area(scores: list[tuple[float, bool]]) -> float:
     return sum((a > b) + (a == b) / 2 for a, b in product(failing, training)) / (len(failing) * len(training))
 
 
-def room(signals: dict[str, float]) -> float:
+def room(record: dict[str, Any]) -> float:
     """The score of the check that has its verdict at 0: minus the least room of any rule."""
-    return -min(rule.room(signals[rule.signal]) for rule in rules_for(OPTIMISER))
+    signals = record["signals"]
+    if math.isnan(signals["gradient_growth"]):  # a finding of its own
+        return math.inf
+    optimiser = optimiser_of(record) if "words" in record else OPTIMISER
+    return -min(rule.room(signals[rule.signal]) for rule in rules_for(optimiser))
 
 
 @dataclass(frozen=True)
@@ -170,6 +187,7 @@ class Judged:
     threshold: float
     first: float  # balanced accuracy on the first corpus
     scores: dict[str, tuple[float, bool]]
+    residual: frozenset[str]  # the names of networks that have skips
 
     def verdicts(self) -> list[tuple[bool, bool]]:
         return [(fails, value > self.threshold) for value, fails in self.scores.values()]
@@ -180,7 +198,7 @@ class Judged:
         low, high = wilson(right, len(verdicts))
         found = sum(fails and said for fails, said in verdicts)
         false = sum(said and not fails for fails, said in verdicts)
-        residual = [pair for name, pair in self.scores.items() if not name.startswith("plainnet")]
+        residual = [pair for name, pair in self.scores.items() if name in self.residual]
         cells = (
             self.name,
             f"{self.first:.1%}",
@@ -195,36 +213,50 @@ class Judged:
         return f"| {' | '.join(cells)} |"
 
 
-def judged() -> list[Judged]:
-    """The check, and the mass with the best choice on the first corpus: as published (a high mass fails), and with the
-    direction chosen there too."""
-    stored, found = read(), json.loads(FILE.read_text(encoding="utf-8"))["masses"]
+def judged(first: dict[str, Any], later: dict[str, Any]) -> list[Judged]:
+    """The check, and the mass with the best choice on the first networks: as published (a high mass fails), and with
+    the direction chosen there too. Of the later networks."""
+    found = json.loads(FILE.read_text(encoding="utf-8"))["masses"]
+    residual = frozenset(
+        name
+        for name, each in later.items()
+        if not name.startswith("plainnet") and "no skips" not in each.get("words", "")
+    )
 
     def scored(networks: dict[str, Any], choice: str, above: bool) -> dict[str, tuple[float, bool]]:
         return {name: (score(found[name][choice], above), not each["trains"]) for name, each in networks.items()}
 
-    own = {name: (room(each["signals"]), not each["trains"]) for name, each in stored["later"].items()}
-    own_first = balanced((not each["trains"], room(each["signals"]) > 0) for each in stored["networks"].values())
-    result = [Judged("`skipscope check`", 0.0, own_first, own)]
+    own = {name: (room(each), not each["trains"]) for name, each in later.items()}
+    own_first = balanced((not each["trains"], room(each) > 0) for each in first.values())
+    result = [Judged("`skipscope check`", 0.0, own_first, own, residual)]
     for title, directions in (("mass, as published", (True,)), ("mass, either direction", (True, False))):
         choices = [
-            (*best_threshold(list(scored(stored["networks"], key, above).values())), key, above)
+            (*best_threshold(list(scored(first, key, above).values())), key, above)
             for key, above in product(map(_key, product(NEAR, CUTS)), directions)
         ]
-        first, threshold, choice, above = max(choices)
+        accuracy, threshold, choice, above = max(choices)
         name = f"{title}: {choice}, fails {'above' if above else 'below'} {abs(threshold):.3f}"
-        result.append(Judged(name, threshold, first, scored(stored["later"], choice, above)))
+        result.append(Judged(name, threshold, accuracy, scored(later, choice, above), residual))
     return result
 
 
-def report() -> None:
-    predictors = judged()
+def lists() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What the networks that judge are called, and both lists: the first gives thresholds."""
+    earlier = read()
+    return {
+        "later": (earlier["networks"], earlier["later"]),
+        "unseen": (stored("calibration")["networks"], stored("judging")["networks"]),
+    }
+
+
+def table(kind: str, first: dict[str, Any], later: dict[str, Any]) -> str:
+    predictors = judged(first, later)
     fails = sum(failing for _, failing in predictors[0].scores.values())
     total = len(predictors[0].scores)
     titles = (
         "predictor",
-        "balanced accuracy on the first corpus",
-        f"right, of {total} later networks",
+        f"balanced accuracy on the {len(first)} first ones",
+        f"right, of {total} {kind} networks",
         "95 % interval (Wilson)",
         f"failures found, of {fails}",
         f"false alarms, of {total - fails}",
@@ -232,8 +264,13 @@ def report() -> None:
         "area under the curve",
         "of residual ones alone",
     )
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1), *(each.row() for each in predictors)]
-    text = "\n".join(lines)
+    return "\n".join(
+        [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1), *(each.row() for each in predictors)]
+    )
+
+
+def report() -> None:
+    text = "\n\n".join(table(kind, *both) for kind, both in lists().items())
     put_between(PAGE, BEGIN, END, text)
     print(text)
 

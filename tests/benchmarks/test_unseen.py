@@ -1,0 +1,83 @@
+"""The networks that judge the check: what they are, what the figures mean, and that page and rules have them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from sklearn.metrics import balanced_accuracy_score
+
+from benchmarks.check import PAGE, read, some_digits
+from benchmarks.unseen import judging, training
+from benchmarks.unseen.__main__ import COUNTS, LIST, networks, stored
+from benchmarks.unseen.networks import drawn
+from skipscope.check.rules import OPTIMISERS, Rule, rules_for
+
+
+def test_the_list_is_what_is_drawn() -> None:
+    listed = json.loads(LIST.read_text(encoding="utf-8"))
+    assert listed["trains"] == training.__doc__
+    for of in ("judging", "plain"):
+        assert listed[of] == [{**each.record, "seed": each.seed} for each in networks(of)]  # type: ignore[union-attr]
+        assert set(stored(of)["networks"]) == {each.name for each in networks(of)}
+    assert {each["number"] for each in listed["judging"]} == set(range(COUNTS["judging"]))
+    assert all(24 <= each["depth"] <= 44 and each["norm"] == "batch" and not each["skips"] for each in listed["plain"])
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_drawn_networks_are_the_same_again_and_give_scores(number: int) -> None:
+    network = drawn("test", 6)[number]
+    first, second = network.build(), network.build()
+    x = some_digits()[:4]
+    assert first(x).shape == (4, 10)
+    assert torch.equal(first(x), second(x))
+    assert network.optimiser == judging.optimiser_of({"words": network.words})
+
+
+def test_each_class_has_two_fifths_at_least() -> None:
+    trains = [each["trains"] for each in stored("judging")["networks"].values()]
+    assert 0.4 <= sum(trains) / len(trains) <= 0.6
+    assert len(trains) >= 200
+
+
+def test_balanced_accuracy_agrees_with_another_library() -> None:
+    counts: Counter[tuple[bool, bool]] = Counter(
+        {(True, True): 17, (True, False): 3, (False, True): 1, (False, False): 9}
+    )
+    pairs = list(counts.elements())
+    share, low, high = judging.balanced(counts)
+    assert share == pytest.approx(balanced_accuracy_score(*zip(*pairs, strict=True)))
+    assert 0 < low < share < high < 1
+
+
+def test_thresholds_are_those_with_the_largest_balanced_accuracy() -> None:
+    """Of one rule, against all places that there are."""
+    values = [(0.1, True), (0.4, True), (0.5, False), (0.7, True), (0.9, False), (1.5, False)]
+    rule = Rule("one", "growth", True, 0.0, "")
+    records = [{"trains": trains, "signals": {"growth": v, "gradient_growth": 0.0}} for v, trains in values]
+    (found,) = judging.fitted([rule], records, [{"growth": 0.0}])
+    assert found.threshold == pytest.approx(0.8)  # no false alarm, one miss: as good as 0.45 is
+    (found,) = judging.fitted([rule], records, [{"growth": 1.0}])
+    assert found.threshold == pytest.approx(1.25)  # what is published may not break it
+    assert judging.rounded(1.234, above=True) == pytest.approx(1.3)
+    assert judging.rounded(-1.234, above=False) == pytest.approx(-1.3)
+    assert judging.rounded(0.1234, above=False) == pytest.approx(0.12)
+
+
+def test_the_thresholds_are_those_of_the_stored_networks() -> None:
+    for line in judging.fit(stored("calibration")["networks"].values(), stored("earlier")["networks"].values()).split(
+        "\n"
+    ):
+        if "   now " in line:
+            fitted, _, rest = line.partition("   now ")
+            assert float(fitted.split()[-1]) == float(rest.split()[0]), line
+    published = read()["published"].values()
+    for optimiser in OPTIMISERS:
+        assert not any(rule.broken(signals) for rule in rules_for(optimiser) for signals in published)
+
+
+def test_the_page_has_the_stored_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert judging.report(stored("judging")["networks"], stored("plain")["networks"]) in page
