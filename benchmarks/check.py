@@ -21,6 +21,7 @@ import platform
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -146,12 +147,25 @@ def outcome(name: str) -> dict[str, Any]:
 
 
 def best_epoch(model: nn.Module, rate: float, epochs: int = EPOCHS) -> float:
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    return most_right(model, optimiser, epochs, seed=0)
+
+
+def most_right(
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    epochs: int,
+    seed: int,
+    hopeless: Callable[[int, float], bool] = lambda epoch, best: False,
+) -> float:
+    """The largest share of right answers in an epoch of training; it ends with one that is enough, where a loss is not
+    finite, and where an epoch and the best share so far are hopeless. seed: of the order of the images."""
     split = digits().train
     images, labels = split.images(), split.labels
-    optimiser = torch.optim.SGD(model.train().parameters(), lr=rate, momentum=MOMENTUM)
-    order = torch.Generator().manual_seed(0)
+    order = torch.Generator().manual_seed(seed)
+    model.train()
     best = 0.0
-    for _ in range(epochs):
+    for epoch in range(1, epochs + 1):
         right = seen = 0
         for chosen in torch.randperm(len(split), generator=order).split(BATCH):
             if len(chosen) < BATCH:
@@ -166,7 +180,7 @@ def best_epoch(model: nn.Module, rate: float, epochs: int = EPOCHS) -> float:
             right += int((answers.argmax(1) == labels[chosen]).sum())
             seen += len(chosen)
         best = max(best, right / seen)
-        if best >= TRAINS:
+        if best >= TRAINS or hopeless(epoch, best):
             break
     return best
 

@@ -7,21 +7,17 @@ had 30 % of right answers (a guess has 10 %). Momentum 0.9, or Adam; constant ra
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from benchmarks.check import some_digits
+from benchmarks.check import TRAINS, most_right, some_digits
 from benchmarks.unseen.networks import Earlier, Network
 from skipscope.check.signals import measured
-from skipscope.data import digits
 
-TRAINS = 0.9
-EPOCHS, BATCH = 60, 64
+EPOCHS = 60
 GIVEN_UP_AFTER, GIVEN_UP_BELOW = 20, 0.3
 RATES = {"sgd": (0.01, 0.1, 0.001, 0.0001), "adam": (0.001, 0.01, 0.0001)}  # the likeliest first
 
@@ -53,28 +49,12 @@ def outcome(network: Network | Earlier) -> dict[str, Any]:
 
 
 def best_epoch(network: Network | Earlier, rate: float) -> float:
-    split = digits().train
-    images, labels = split.images(), split.labels
-    model = network.build().train()
-    optimiser = _optimiser(network.optimiser, model, rate)
-    order = torch.Generator().manual_seed(network.seed)
-    best = 0.0
-    for epoch in range(1, EPOCHS + 1):
-        right = seen = 0
-        for chosen in torch.randperm(len(split), generator=order).split(BATCH)[:-1]:  # the last has fewer
-            optimiser.zero_grad()
-            answers = model(images[chosen])
-            loss = F.cross_entropy(answers, labels[chosen])
-            if not math.isfinite(loss.item()):
-                return best
-            loss.backward()
-            optimiser.step()
-            right += int((answers.argmax(1) == labels[chosen]).sum())
-            seen += BATCH
-        best = max(best, right / seen)
-        if best >= TRAINS or (epoch >= GIVEN_UP_AFTER and best < GIVEN_UP_BELOW):
-            break
-    return best
+    model = network.build()
+
+    def hopeless(epoch: int, best: float) -> bool:
+        return epoch >= GIVEN_UP_AFTER and best < GIVEN_UP_BELOW
+
+    return most_right(model, _optimiser(network.optimiser, model, rate), EPOCHS, network.seed, hopeless)
 
 
 def _optimiser(name: str, model: nn.Module, rate: float) -> torch.optim.Optimizer:

@@ -36,7 +36,7 @@ SIGNALS_IN_WORDS = {
     "rank": "samples differ in {} times as many directions at the last layer as at the first",
     "gradient_growth": "gradients come back {} times as large",
     "gradient_rank": "gradients come back in {} times as many directions as were sent",
-    "shattering": "small steps towards other samples go {} times too far, weighted by the directions that are lost",
+    "shattering": "small steps towards other samples go {} times as far as they should, weighted by lost directions",
     "loss": "the loss starts at {} times that of a guess",
 }
 LOGARITHMS = ("growth", "gradient_growth", "shattering")  # shown as ten to their power
@@ -147,7 +147,7 @@ _RULES: tuple[tuple[str, str, bool, Mapping[str, float], str], ...] = (
         True,
         {"sgd": 1.4, "adam": 1.7},
         "Gradients are shattered: those of different samples have little in common, and come back in few directions. "
-        "Small steps towards another sample go {value} times too far, weighted by the directions that are lost "
+        "Small steps towards another sample go {value} times as far as they should, weighted by lost directions "
         "(threshold {threshold}).",
     ),
     (
