@@ -6,6 +6,7 @@
     python -m benchmarks.unseen fit                      # the thresholds that the calibration networks give
     python -m benchmarks.unseen train judging            # once rules and thresholds are fixed
     python -m benchmarks.unseen train plain              # plain networks with batch norm of 24 to 44 layers, likewise
+    python -m benchmarks.unseen ceiling                  # what a forest of trees makes of the same signals
     python -m benchmarks.unseen report                   # the figure of the judging networks, into docs/check.md
 
 Each network is drawn by `networks.py`; `training.py` says what "trains" means. Two processes of one thread each; about
@@ -74,13 +75,16 @@ def report() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("list", "train", "fit", "report"))
+    parser.add_argument("what", choices=("list", "train", "fit", "ceiling", "report"))
     parser.add_argument("of", nargs="?", choices=LISTS, default="judging", help="which networks are trained")
     options = parser.parse_args()
     if options.what == "train":
         train(options.of)
     elif options.what == "fit":
         print(judging.fit(stored("calibration")["networks"].values(), stored("earlier")["networks"].values()))
+    elif options.what == "ceiling":
+        drawn_ones = [*stored("calibration")["networks"].values(), *stored("judging")["networks"].values()]
+        print(f"{100 * judging.ceiling(drawn_ones):.1f} %")
     else:
         {"list": write_list, "report": report}[options.what]()
 
