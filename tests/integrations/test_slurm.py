@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -48,7 +49,17 @@ def test_errors_and_lost_jobs_are_those_of_every_executor(tmp_path: Path) -> Non
     assert len(list(marks.iterdir())) == 2
 
 
-def test_stopping_cancels_the_jobs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("background", [False, True])
+def test_stopping_cancels_the_jobs(tmp_path: Path, background: bool) -> None:
+    """Also where a shell runs the program in the background, which ignores SIGINT."""
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.default_int_handler)
+    try:
+        stop_in_the_middle(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def stop_in_the_middle(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     work = [task(tasks.sleep, seconds=0), task(tasks.sleep, seconds=600, mark=str(mark))]
 

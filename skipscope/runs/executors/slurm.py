@@ -11,10 +11,12 @@ import contextlib
 import importlib
 import os
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 from skipscope.errors import InputError, first_line
@@ -56,7 +58,7 @@ class Slurm(Engine):
 
     def start(self, number: int, task: Task) -> None:
         payload = task.payload(self._threads)
-        with _environment(self._threads):
+        with _environment(self._threads), _interruptible():
             try:
                 self._jobs[number] = self._executor.submit(reply_to, payload)
             except self._submitit.core.utils.FailedJobError as error:
@@ -115,3 +117,17 @@ def _environment(threads: int) -> Any:
                 os.environ.pop(name)
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """What a shell runs in the background ignores SIGINT, and so would the jobs of a local cluster, which submitit
+    cancels by this signal. Python lets only the main thread change it."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN and current_thread() is main_thread()
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
