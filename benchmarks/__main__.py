@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["cpu", "gpu", "smoke", "guard", "growth", "page", "peak"])
     parser.add_argument("what", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--only", nargs="+", choices=ROWS, help="some of the rows")
+    parser.add_argument("--only", nargs="+", choices=ROWS, help="some of the rows; the others stay as they are")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--weights", type=Path, help="of the ResNet-56 of the GPU set")
     parser.add_argument("--images", type=Path, help="of the GPU set")
@@ -61,9 +61,12 @@ def main() -> None:
     if options.command == "guard":
         sys.exit(guard.verdict(list(run(size, chosen)), RESULTS / "smoke.json"))
     rows: list[dict[str, object]] = []
+    path = options.out or RESULTS / f"{name}.json"
+    others = _other_rows(path, chosen) if options.only else []
     for row in run(size, chosen):
         rows.append(row)  # written one by one: a machine that is lent may be taken back
-        _save({"machine": described(size.device), "set": name, "rows": rows}, options.out or RESULTS / f"{name}.json")
+        together = sorted([*others, *rows], key=lambda row: list(ROWS).index(row["row"]))
+        _save({"machine": described(size.device), "set": name, "rows": together}, path)
     wrong = [row["work"] for row in rows if not agrees(row)]
     if wrong:
         raise SystemExit(f"the answers differ: {'; '.join(wrong)}")
@@ -75,6 +78,12 @@ def run(size: Size, names: list[str]) -> Iterator[dict[str, object]]:
             apart = work.memory and size.name == "cpu" and sys.platform == "linux"
             peaks = peaks_in_processes(name, number, list(work.ways), size) if apart else None
             yield {"row": name, **measured(work, size, peaks)}
+
+
+def _other_rows(path: Path, chosen: Iterable[str]) -> list[dict[str, object]]:
+    """Those that are there already and are not measured again."""
+    there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [row for row in there if row["row"] not in chosen]
 
 
 def _save(results: dict[str, object], path: Path) -> None:

@@ -1,50 +1,85 @@
-"""What limits full spectra on a GPU: the memory traffic of reducing a symmetric matrix to a tridiagonal one.
+"""What limits full spectra and Hessian products on a GPU, measured.
 
     python -m benchmarks.limits --weights docs/results/networks/resnet56-cifar-projection-seed1000.safetensors \\
         --images cifar10-test-images.pt
 
-For every unit of the network, at the first image: the size p of the eigenproblem that the chosen route leaves.
-cuSOLVER's eigenvalues of a symmetric matrix begin with Householder reflections, one column at a time, and each of them
-reads what is left of the matrix: p^3 / 3 numbers of 8 bytes in all, or half of that where only one triangle of the
-symmetric matrix is read; which of the two cuSOLVER does was not measured. The seconds are those of whole matrices at
-the bandwidth of the memory: an estimate of what this one-stage reduction takes, and twice its floor. Needs no GPU.
+Full spectra: for every unit of the network, at the first image, the size p of the eigenproblem that the chosen route
+leaves, and the seconds of skipscope, of the Gram matrix, and of cuSOLVER alone: `eigvalsh` of a random symmetric
+matrix of that size. cuSOLVER reduces the matrix to a tridiagonal one by Householder reflections, one column at a time,
+and each of them reads one triangle of what is left: p^3 / 6 numbers of 8 bytes in all, whose time at the bandwidth of
+the memory is the floor. Two matrices in two threads and streams say whether a GPU has room for another beside one.
+
+Hessian: the seconds of the kernels of a product with eight vectors, of convolutions and of everything else, beside the
+seconds of curvlinops for as many.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import skipscope as ss
 from benchmarks.kit import Size
-from benchmarks.subjects import resnet56
+from benchmarks.machine import described
+from benchmarks.rows.full_spectra import by_gram_matrix
+from benchmarks.rows.hessians import by_curvlinops, network_and_batch
+from benchmarks.subjects import network_and_images
+from skipscope.numerics import measuring
 from skipscope.spectrum.full import FEW_FOR_A_GPU, LAW_GAIN
 
 RESULT = Path(__file__).parent / "results" / "limits.json"
 BANDWIDTH = 4.3e12  # bytes per second of one H200: a copy from device to device, bytes read and written
+SIDE_BY_SIDE = (14_000, 3_500)  # sizes of two eigenproblems at once
+VECTORS = 8
+# In the names of kernels that are no part of a convolution.
+OTHERS = ("elementwise", "reduce_kernel", "Memcpy", "Memset", "batch_norm", "bn_fw", "softmax", "nll", "index", "Cat")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    model = resnet56(Size("gpu", weights=options.weights))
-    images = torch.load(options.images, weights_only=True)[:1]
+    if not torch.cuda.is_available():
+        raise SystemExit("this measures a GPU, and torch sees none")
+    size = Size("gpu", "cuda", weights=options.weights, images=options.images)
+    found: dict[str, Any] = {"machine": described("cuda"), "bytes_per_second": BANDWIDTH}
+    for name, part in (("units", of_units), ("side_by_side", of_two_at_once), ("hessian", of_a_hessian)):
+        found[name] = part(size)
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(json.dumps({name: found[name]}, indent=1), flush=True)
+
+
+def of_units(size: Size) -> list[dict[str, Any]]:
+    model, images = network_and_images(size, 1)
     trunk = ss.trace(model, images)
     point = trunk.at(images)
-    units = []
-    for unit in trunk.units:
-        route, size = route_and_size(unit, point)
-        units.append({"unit": unit.name, "route": route, "size": size, "seconds": round(traffic(size) / BANDWIDTH, 3)})
-    total = sum(traffic(unit["size"]) for unit in units) / BANDWIDTH
-    found = {"bytes_per_second": BANDWIDTH, "seconds": round(total, 2), "units": units}
-    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    smallest = trunk[trunk.stages[-1].units[-1].name].jacobian(point)
+    for run in (ss.singular_values, by_gram_matrix):  # loads kernels
+        run(smallest)
+    return [_of_unit(unit, point) for unit in trunk.units]
+
+
+def _of_unit(unit: ss.Unit, point: Any) -> dict[str, Any]:
+    route, size = route_and_size(unit, point)
+    J, matrix = unit.jacobian(point), symmetric(size)
+    seconds = {
+        "skipscope": seconds_of(lambda: ss.singular_values(J)),
+        "gram": seconds_of(lambda: by_gram_matrix(J)),
+        "eigenvalues": seconds_of(lambda: torch.linalg.eigvalsh(matrix)),
+        "floor": 8 * size**3 / 6 / BANDWIDTH,
+    }
+    return {"unit": unit.name, "route": route, "size": size, **{key: round(value, 4) for key, value in seconds.items()}}
 
 
 def route_and_size(unit: ss.Unit, point: Any) -> tuple[str, int]:
@@ -56,8 +91,65 @@ def route_and_size(unit: ss.Unit, point: Any) -> tuple[str, int]:
     return "gram", active
 
 
-def traffic(size: int) -> float:
-    return 8 * size**3 / 3
+def of_two_at_once(size: Size) -> list[dict[str, float]]:
+    found = []
+    for side in SIDE_BY_SIDE:
+        matrices = [symmetric(side) for _ in range(2)]
+        torch.linalg.eigvalsh(matrices[0])
+        after = seconds_of(partial(list, map(torch.linalg.eigvalsh, matrices)))
+        beside = seconds_of(partial(in_threads, matrices))
+        found.append({"size": side, "one_after_another": round(after, 4), "at_once": round(beside, 4)})
+    return found
+
+
+def in_threads(matrices: Iterable[torch.Tensor]) -> None:
+    def eigenvalues(matrix: torch.Tensor) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.linalg.eigvalsh(matrix)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(eigenvalues, matrices))
+
+
+def of_a_hessian(size: Size) -> dict[str, float]:
+    """For each vector."""
+    from torch.profiler import ProfilerActivity, profile
+
+    model, batch = network_and_batch(size)
+    H, other = ss.Hessian(model, nn.CrossEntropyLoss(), [batch]), by_curvlinops(model, batch)
+    vectors = torch.randn(H.shape[1], VECTORS, device=size.device)
+
+    def ours() -> None:
+        H.matmat(vectors[None])
+
+    def theirs() -> None:
+        with measuring():
+            other @ vectors
+
+    for run in (ours, theirs):  # loads kernels, and chooses them
+        run()
+    seconds = {"skipscope": seconds_of(ours), "curvlinops": seconds_of(theirs)}
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        ours()
+        torch.cuda.synchronize()
+    kernels = profiled.key_averages()
+    for name, chosen in (("convolutions", False), ("other kernels", True)):
+        spent = (each.self_device_time_total for each in kernels if any(word in each.key for word in OTHERS) == chosen)
+        seconds[name] = sum(spent) / 1e6
+    return {name: round(value / VECTORS, 5) for name, value in seconds.items()}
+
+
+def symmetric(size: int) -> torch.Tensor:
+    matrix = torch.randn(size, size, dtype=torch.float64, device="cuda")
+    return matrix + matrix.mT
+
+
+def seconds_of(run: Callable[[], Any]) -> float:
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

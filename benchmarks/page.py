@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "pictures" / "benchmarks-growth.png"
-LARGEST = 9  # units whose sizes are shown
 SETS = {"gpu": "On one GPU", "cpu": "On a CPU"}
 
 INTRODUCTION = """# Benchmarks
@@ -48,20 +47,35 @@ costs make an exponent smaller, and more iterations make it larger.
 """
 
 
-LIMITS = """## What limits full spectra on a GPU
+LIMITS = """## What limits full spectra and Hessian products on a GPU
 
-Eigenvalues of a symmetric matrix begin with its reduction to a tridiagonal one. cuSOLVER does it in one stage, column
-by column, and reads what is left of the matrix each time: p^3 / 3 numbers of 8 bytes, or half of them where only one
-triangle is read. At the memory's bandwidth ({bandwidth:.2g} TB/s) whole matrices take {seconds:.3g} s for the {count}
-units of the ResNet-56 above at one image (sizes in `benchmarks/results/limits.json`), triangles {half:.3g} s; skipscope
-needs {ours:.3g} s and the Gram matrix {theirs:.3g} s, assembly included. The goals of 60 and 2.5 times need
-{goal:.2g} s and less, below the time of whole matrices: that does not prove them out of reach, but leaves little for
-everything else. A reduction in two stages, to a band and then to a tridiagonal matrix, is matrix products and could go
-below; PyTorch has none.
+`python -m benchmarks.limits`, {machine}, torch {torch}. `benchmarks/results/limits.json`
 
-| unit | route | size p of the eigenproblem | whole matrices, s |
-|---|---|---|---|
+**Full spectra.** Eigenvalues of a symmetric matrix begin with its reduction to a tridiagonal one. cuSOLVER does it in
+one stage, column by column, and reads a triangle of what is left of the matrix each time: p^3 / 6 numbers of 8 bytes.
+For the {count} units of the ResNet-56 above, at one image:
+
+| | seconds |
+|---|---|
+| skipscope | {skipscope:.3g} |
+| Gram matrix, assembly included | {gram:.3g} |
+| cuSOLVER's eigenvalues alone, of random matrices of skipscope's sizes | {eigenvalues:.3g} |
+| their memory traffic at {bandwidth:.2g} TB/s | {floor:.3g} |
+
+The goals of 60 times and 2.5 times need {goal:.3g} s: less than the eigenvalues take alone. A reduction in two stages,
+to a band and then to a tridiagonal matrix, is matrix products and could go below; PyTorch has none. Nor is there room
+for a second matrix beside one, so that several images at once gain little: {side_by_side}.
+
+{slower} of the {count} units are slower than the Gram matrix, by up to {most:.0%}: they have no smaller problem than
+it, and what skipscope adds are the products from the other side, which bound the error.
+
+| unit | route | size p of the eigenproblem | skipscope, s | Gram matrix, s | eigenvalues alone, s |
+|---|---|---|---|---|---|
 {rows}
+
+**Hessian products.** A vector of a product with eight takes {ours:.1f} ms, with curvlinops {curvlinops:.1f}.
+Convolutions are {convolutions:.1f} ms of it, other kernels {others:.1f}: cuDNN's convolutions without TF32 alone take
+longer than half of curvlinops' time, so that twice its speed is out of reach with them.
 """
 
 
@@ -152,17 +166,32 @@ def _difference(row: Mapping[str, Any], name: str, place: int) -> str:
 def _limits(found: Mapping[str, Any]) -> str:
     results = json.loads((RESULTS / "gpu.json").read_text(encoding="utf-8"))
     row = next(row for row in results["rows"] if row["row"] == "full-spectra")
-    seconds, goals = row["seconds"], row["goals"]
-    largest = sorted(found["units"], key=lambda unit: -unit["size"])[:LARGEST]
+    units, hessian = found["units"], {name: 1000 * value for name, value in found["hessian"].items()}
+    totals = {key: sum(unit[key] for unit in units) for key in ("skipscope", "gram", "eigenvalues", "floor")}
+    beyond = [unit["skipscope"] / unit["gram"] - 1 for unit in units if unit["skipscope"] > unit["gram"]]
     return LIMITS.format(
-        seconds=found["seconds"],
-        half=found["seconds"] / 2,
-        count=len(found["units"]),
+        machine=found["machine"]["device"],
+        torch=found["machine"]["torch"],
+        count=len(units),
         bandwidth=found["bytes_per_second"] / 1e12,
-        ours=seconds[OURS],
-        theirs=seconds["Gram matrix, float64"],
-        goal=max(seconds[name] / goal for name, goal in goals.items()),
-        rows="\n".join(f"| {u['unit']} | {u['route']} | {u['size']:,} | {u['seconds']} |" for u in largest),
+        goal=max(row["seconds"][name] / goal for name, goal in row["goals"].items()),
+        side_by_side="; ".join(
+            f"two of {pair['size']:,} rows take {pair['at_once']:.3g} s at once and {pair['one_after_another']:.3g} s "
+            "one after another"
+            for pair in found["side_by_side"]
+        ),
+        slower=len(beyond),
+        most=max(beyond, default=0.0),
+        rows="\n".join(
+            f"| {unit['unit']} | {unit['route']} | {unit['size']:,} | {unit['skipscope']:.3g} | {unit['gram']:.3g} | "
+            f"{unit['eigenvalues']:.3g} |"
+            for unit in units
+        ),
+        ours=hessian["skipscope"],
+        curvlinops=hessian["curvlinops"],
+        convolutions=hessian["convolutions"],
+        others=hessian["other kernels"],
+        **totals,
     )
 
 

@@ -36,7 +36,7 @@ def works(size: Size) -> Iterator[Work]:
         {
             OURS: Way(ours),
             USUAL: Way(lambda: _usual(trunk, point, usual), len(usual) / len(names)),
-            GRAM: Way(lambda: {name: _gram(trunk[name].jacobian(point)) for name in names}),
+            GRAM: Way(lambda: {name: by_gram_matrix(trunk[name].jacobian(point)) for name in names}),
         },
         lambda answers: _difference(answers, GRAM),
         allowed=1e-6,
@@ -76,7 +76,8 @@ def _usual(trunk: ss.Trunk, point: Any, names: Sequence[str]) -> dict[str, Tenso
     return found
 
 
-def _gram(J: Any) -> Tensor:
+def by_gram_matrix(J: Any) -> Tensor:
+    """Of the first sample."""
     matrix = J.double().dense()[0]
     active = matrix[(matrix != 0).any(1)]
     squares = torch.linalg.eigvalsh(active @ active.mT).clamp_min(0).flip(0).sqrt().cpu()

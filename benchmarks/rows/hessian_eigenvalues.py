@@ -49,8 +49,6 @@ def works(size: Size) -> Iterator[Work]:
     }
     if size.name != "smoke":
         ways["PyHessian"] = Way(at_full_precision(pyhessian), alone / K)
-    if size.device == "cuda":
-        ways["curvlinops in TF32 and ARPACK"] = Way(curvlinops)
     yield Work(
         f"{K} eigenvalues of the Hessian of ResNet-{size.pick(8, 20, 20)}, {weights:,} weights, "
         f"{len(batch[0]):,} images",

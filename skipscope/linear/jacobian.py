@@ -28,6 +28,9 @@ from skipscope.renamed import renamed_parameters
 from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.inputs import in_own_memory
 
+FEW = 1 / 8  # of the samples
+SMALL = 2**21  # numbers in the states of all samples, which keep a GPU waiting for launches whatever their number
+
 
 class Jacobian(Operator):
     """The derivative of `function` at `state`; both have their samples on an axis of their own."""
@@ -98,13 +101,17 @@ class Jacobian(Operator):
     # -- other forms
 
     def take(self, samples: Sequence[int]) -> Operator:
-        """On a GPU most of the samples are taken along with the others: their products are captured already, and a few
-        samples more cost less than another capture."""
         if list(samples) == list(range(self.shape[0])):
             return self
-        most = self.device.type == "cuda" and len(set(samples)) > self.shape[0] / 2
-        alone = None if most or self._in_other_form is None else self._in_other_form(samples, self.dtype)
+        alone = None if self._in_other_form is None else self._in_other_form(samples, self.dtype)
         return _Among(self, samples) if alone is None else alone
+
+    def go_on_with(self, samples: Sequence[int]) -> Operator:
+        """On a GPU some samples go on in the company of the others: their products are captured already, and samples
+        more cost less than another capture, unless few are left of large states."""
+        small = self.shape[0] * max(self.shape[1:]) <= SMALL
+        company = self.device.type == "cuda" and (small or len(samples) > FEW * self.shape[0])
+        return _Among(self, samples) if company and len(samples) < self.shape[0] else self.take(samples)
 
     def double(self) -> Operator:
         if self.dtype == torch.float64:
@@ -144,6 +151,7 @@ class _Among(Operator):
 
     def __init__(self, whole: Operator, samples: Sequence[int]) -> None:
         self.whole, self.samples = whole, list(samples)
+        self.places = torch.tensor(self.samples, dtype=torch.long, device=whole.device)
         self.shape = (len(self.samples), *whole.shape[1:])
         self.dtype, self.device, self.name = whole.dtype, whole.device, whole.name
         self.token_route = whole.token_route
@@ -153,10 +161,10 @@ class _Among(Operator):
         return self.whole.eps
 
     def _matmat(self, V: Tensor) -> Tensor:
-        return self.whole._matmat(self._spread(V))[self.samples]
+        return self.whole._matmat(self._spread(V)).index_select(0, self.places)
 
     def _rmatmat(self, U: Tensor) -> Tensor:
-        return self.whole._rmatmat(self._spread(U))[self.samples]
+        return self.whole._rmatmat(self._spread(U)).index_select(0, self.places)
 
     def derivative_of(self) -> tuple[Jacobian, list[int]] | None:
         found = self.whole.derivative_of()
@@ -164,10 +172,13 @@ class _Among(Operator):
 
     def _spread(self, block: Tensor) -> Tensor:
         whole = block.new_zeros(self.whole.shape[0], *block.shape[1:])
-        return whole.index_add_(0, torch.as_tensor(self.samples, device=block.device), block)
+        return whole.index_add_(0, self.places, block)
 
     def take(self, samples: Sequence[int]) -> Operator:
         return self.whole.take([self.samples[i] for i in samples])
+
+    def go_on_with(self, samples: Sequence[int]) -> Operator:
+        return self.whole.go_on_with([self.samples[i] for i in samples])
 
     def double(self) -> Operator:
         return _Among(self.whole.double(), self.samples)

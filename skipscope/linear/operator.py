@@ -56,7 +56,11 @@ class Operator(ABC):
 
     @abstractmethod
     def take(self, samples: Sequence[int]) -> Operator:
-        """The same operator for some of the samples: an iteration goes on with those that have not converged."""
+        """The same operator for some of the samples."""
+
+    def go_on_with(self, samples: Sequence[int]) -> Operator:
+        """As `take`, for an iteration that goes on with those that have not converged: as products are cheapest."""
+        return self.take(samples)
 
     @property
     def eps(self) -> float:
@@ -206,6 +210,9 @@ class _Derived(Operator):
 
     def take(self, samples: Sequence[int]) -> Operator:
         return self._with([part.take(samples) for part in self.parts])
+
+    def go_on_with(self, samples: Sequence[int]) -> Operator:
+        return self._with([part.go_on_with(samples) for part in self.parts])
 
     def double(self) -> Operator:
         return self._with([part.double() for part in self.parts])

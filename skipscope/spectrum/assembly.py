@@ -143,7 +143,8 @@ def _by_core(decompose: Callable[[Tensor], Sequence[Tensor]], matrices: Tensor) 
     if not batch or here.numel() * small < WORTH_CORES:
         with one_thread(bool(batch)):
             return [part.to(matrices.device) for part in decompose(here)]
-    found = list(on_all_cores(decompose, here.flatten(0, len(batch) - 1).split(1)))
+    flat = here.flatten(0, len(batch) - 1)
+    found = list(on_all_cores(decompose, flat.split(-(-len(flat) // torch.get_num_threads()))))
     columns = (torch.cat(column) for column in zip(*found, strict=True))
     return [column.unflatten(0, batch).to(matrices.device) for column in columns]
 

@@ -63,7 +63,7 @@ class Krylov(ABC):
         """Start from Ritz triplets (B, k), (B, k, m), (B, k, n), none at first, and a random block. room: for so many
         vectors."""
         self._go_on_with(samples)
-        self.operator = self.whole.take(samples)
+        self.operator = self.whole.go_on_with(samples)
         self.first_round = not values.shape[1]
         self.right, self.projected = Basis(right, room), torch.diag_embed(values)
         self.left = self.right if self.sides == 1 else Basis(left, room)
@@ -73,6 +73,10 @@ class Krylov(ABC):
             len(samples), self.next.shape[1], right.shape[1], dtype=right.dtype, device=right.device
         )
         self.linked: int | None = None  # vectors at the end of the basis that the coupling is of; not known yet
+
+    @property
+    def bases(self) -> tuple[Basis, ...]:
+        return (self.right,) if self.sides == 1 else (self.right, self.left)
 
     @property
     def size(self) -> int:
@@ -99,19 +103,22 @@ class Krylov(ABC):
         """The residuals (B, p) of Ritz triplets: |K x|."""
         return torch.linalg.vector_norm(self.coupling @ left, dim=1)
 
-    def restart(self, stay: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
-        """Go on with some of the samples (by position) from the first Ritz vectors."""
-        fewer = len(stay) < len(self.next)
+    def narrow(self, stay: Sequence[int]) -> None:
+        """Go on with some of the samples, by position."""
+        if len(stay) == len(self.samples):
+            return
         self._go_on_with([self.samples[position] for position in stay])
         if not stay:
             return
-        if fewer:
-            self.operator = self.whole.take(self.samples)
-            values, left, right = values[stay], left[stay], right[stay]
-            self.next, self.coupling = self.next[stay], self.coupling[stay]
-        if self.sides == 2:
-            self.left.become(self.left.rotated(stay, left))
-        self.right.become(self.right.rotated(stay, right))
+        self.operator = self.whole.go_on_with(self.samples)
+        self.next, self.coupling, self.projected = self.next[stay], self.coupling[stay], self.projected[stay]
+        for basis in self.bases:
+            basis.narrow(stay)
+
+    def restart(self, values: Tensor, left: Tensor, right: Tensor) -> None:
+        """Go on from the first Ritz vectors."""
+        for basis, vectors in zip(self.bases, (right, left), strict=False):
+            basis.become(basis.rotated(vectors))
         self.coupling, self.projected = self.coupling @ left, torch.diag_embed(values)
         self.linked = self.size
 
@@ -156,8 +163,9 @@ def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int
         room = sizes.subspace + sizes.block
         krylov.begin(samples, values[samples, :kept], left[samples, :kept], right[samples, :kept], room)
         again: list[int] = []
+        look = k + sizes.between_looks
         while krylov.samples:
-            while krylov.size < sizes.subspace:
+            while krylov.size < min(look, sizes.subspace):
                 krylov.expand()
             ritz, x, y = krylov.decompose()  # B, p  B, p, p  B, p, p
             now, complete = krylov.samples, krylov.size == min(m, n)
@@ -175,11 +183,13 @@ def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int
             if leave:
                 gone = [now[position] for position in leave]
                 values[gone] = ritz[leave, :k]
-                right[gone] = krylov.right.rotated(leave, y[leave, :, :k])
-                left[gone] = right[gone] if krylov.sides == 1 else krylov.left.rotated(leave, x[leave, :, :k])
+                right[gone] = krylov.right.rotated(y[leave, :, :k], leave)
+                left[gone] = right[gone] if krylov.sides == 1 else krylov.left.rotated(x[leave, :, :k], leave)
             again += [now[position] for position in retry.nonzero()[:, 0].tolist()]
             stay = [position for position in range(len(now)) if position not in leave]
-            keep = sizes.keep
-            krylov.restart(stay, ritz[:, :keep], x[:, :, :keep], y[:, :, :keep])
+            krylov.narrow(stay)
+            if stay and krylov.size >= sizes.subspace:
+                krylov.restart(*(part[stay, ..., : sizes.keep] for part in (ritz, x, y)))
+            look = krylov.size + sizes.between_looks
         samples, kept = sorted(again), k
     return values, left.mT, right.mT

@@ -47,15 +47,18 @@ class Basis:
         self.buffer[:, self.count : room] = block
         self.count = room
 
-    def rotated(self, samples: Sequence[int], vectors: Tensor) -> Tensor:
-        """For some of the samples, by position, combinations (B, p, k) of the rows: (B, k, n)."""
-        return rotate(self.rows if len(samples) == len(self.buffer) else self.rows[list(samples)], vectors)
+    def rotated(self, vectors: Tensor, samples: Sequence[int] | None = None) -> Tensor:
+        """Combinations (B, p, k) of the rows, of all samples or of some, by position: (B, k, n)."""
+        return rotate(self.rows if samples is None else self.rows[list(samples)], vectors)
 
     def become(self, rows: Tensor) -> None:
-        """Other rows, for fewer samples perhaps."""
-        if len(rows) != len(self.buffer):
-            self.buffer = rows.new_empty(len(rows), *self.buffer.shape[1:])
         self.count = rows.shape[1]
+        self.rows.copy_(rows)
+
+    def narrow(self, samples: Sequence[int]) -> None:
+        """Keep some of the samples, by position."""
+        rows = self.rows[list(samples)]
+        self.buffer = rows.new_empty(len(rows), *self.buffer.shape[1:])
         self.rows.copy_(rows)
 
 
@@ -85,16 +88,16 @@ def orthonormalise(
     for _ in range(MOST_PASSES):
         lengths = torch.linalg.vector_norm(Q, dim=2)  # B, b
         inside = basis @ Q.mT  # B, p, b
-        Q, triangle = _orthonormal_block(torch.baddbmm(Q, inside.mT, basis, alpha=-1), scale, generator)
+        Q, triangle, inverse = _orthonormal_block(torch.baddbmm(Q, inside.mT, basis, alpha=-1), scale, generator)
         C, R = C + inside @ R, triangle @ R
-        if (_dependence(_inverse(triangle.mT), lengths) <= 1 / KEPT).all():
+        if (_dependence(inverse, lengths) <= 1 / KEPT).all():
             break
         scale = torch.ones_like(scale)
     return Q, C, R
 
 
-def _orthonormal_block(block: Tensor, scale: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """block = R^T Q: Q (B, b, n) and R (B, b, b)."""
+def _orthonormal_block(block: Tensor, scale: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """block = R^T Q: Q (B, b, n), R (B, b, b) and R^-T, of which vectors that are replaced make no number."""
     wide = block.double()  # squares lose half of the digits
     gram = wide @ wide.mT  # B, b, b
     lower, failed = torch.linalg.cholesky_ex(gram)
@@ -102,8 +105,10 @@ def _orthonormal_block(block: Tensor, scale: Tensor, generator: torch.Generator)
     inverse = _inverse(lower)
     large = (pivots > 10 * torch.finfo(block.dtype).eps * scale[:, None]).all(1)  # B
     if not ((failed == 0) & large & (_dependence(inverse, lengths) <= 1 / DEPENDENT)).all():
-        return _one_after_another(block, scale, generator)
-    return inverse.to(block.dtype) @ block, lower.mT.to(block.dtype)
+        Q, R = _one_after_another(block, scale, generator)
+        return Q, R, _inverse(R.mT)
+    inverse = inverse.to(block.dtype)
+    return inverse @ block, lower.mT.to(block.dtype), inverse
 
 
 def _inverse(lower: Tensor) -> Tensor:

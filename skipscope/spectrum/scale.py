@@ -196,7 +196,13 @@ class InUnit(Operator):
         return scaled(apply(scaled(vectors, self.power)).detach(), -self.power - self.exponent)
 
     def take(self, samples: Sequence[int]) -> InUnit:
+        return self._of(self.operator.take(samples), samples)
+
+    def go_on_with(self, samples: Sequence[int]) -> InUnit:
+        return self._of(self.operator.go_on_with(samples), samples)
+
+    def _of(self, operator: Operator, samples: Sequence[int]) -> InUnit:
         chosen = list(samples)
-        part = InUnit(self.operator.take(chosen), self.exponent[chosen], self.lost[chosen])
+        part = InUnit(operator, self.exponent[chosen], self.lost[chosen])
         part.power = self.power[chosen]
         return part

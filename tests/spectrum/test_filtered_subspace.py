@@ -18,7 +18,7 @@ TOLERANCE = 4e-11
 
 def turned(values: Tensor, rows: int = SIZE) -> tuple[Tensor, Tensor, Tensor]:
     """A matrix with these singular values, and its vectors."""
-    numbers = torch.Generator().manual_seed(3)
+    numbers = generator(3)
     U, V = (
         torch.linalg.qr(torch.randn(side, len(values), generator=numbers, dtype=torch.float64)).Q
         for side in (rows, len(values))
