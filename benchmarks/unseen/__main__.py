@@ -6,11 +6,14 @@
     python -m benchmarks.unseen fit                      # the thresholds that the calibration networks give
     python -m benchmarks.unseen train judging            # once rules and thresholds are fixed
     python -m benchmarks.unseen train plain              # plain networks with batch norm of 24 to 44 layers, likewise
+    python -m benchmarks.unseen list second              # other networks, which judge the short training
+    python -m benchmarks.unseen train second             # once that is fixed
     python -m benchmarks.unseen ceiling                  # what a forest of trees makes of the same signals
     python -m benchmarks.unseen report                   # the figure of the judging networks, into docs/check.md
 
-Each network is drawn by `networks.py`; `training.py` says what "trains" means. Two processes of one thread each; about
-15 seconds of one core a network.
+The numbers of the short training come from its course on the calibration and the judging networks, whose outcomes were
+known by then. Each network is drawn by `networks.py`; `training.py` says what "trains" means. Two processes of one
+thread each; about 15 seconds of one core a network.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.check import PAGE, RESULTS
@@ -29,9 +33,9 @@ from benchmarks.unseen import judging, training
 from benchmarks.unseen.networks import Earlier, Network, drawn, earlier, plain_with_batch_norm
 from skipscope.runs import write_whole
 
-COUNTS = {"calibration": 134, "judging": 210, "plain": 24}
+COUNTS = {"calibration": 134, "judging": 210, "plain": 24, "second": 204}
 LISTS = (*COUNTS, "earlier")
-LIST = RESULTS / "unseen-list.json"
+WRITTEN = {"judging": ("judging", "plain"), "second": ("second",)}  # lists that were written down together
 PROCESSES = 2
 BEGIN = "<!-- from here on: written by python -m benchmarks.unseen report -->"
 END = "<!-- end of what it writes about unseen networks -->"
@@ -48,19 +52,23 @@ def stored(of: str) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"networks": {}}
 
 
-def write_list() -> None:
+def list_of(of: str) -> Path:
+    return RESULTS / ("unseen-list.json" if of == "judging" else f"unseen-list-{of}.json")
+
+
+def write_list(of: str) -> None:
     """Of the networks that judge, with what "trains" means."""
-    lists = {"judging": drawn("judging", COUNTS["judging"]), "plain": plain_with_batch_norm("plain", COUNTS["plain"])}
-    listed = {of: [{**each.record, "seed": each.seed} for each in networks] for of, networks in lists.items()}
+    listed = {each: [{**network.record, "seed": network.seed} for network in networks(each)] for each in WRITTEN[of]}
     text = json.dumps({"trains": training.__doc__, **listed}, indent=1)
-    write_whole(LIST, f"{text}\n".encode())
+    write_whole(list_of(of), f"{text}\n".encode())
 
 
 def train(of: str) -> None:
+    one = training.trained_twice if of == "second" else training.trained
     found = stored(of)["networks"]
     left = [network for network in networks(of) if network.name not in found]
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
-        for name, record in pool.imap_unordered(training.trained, left):
+        for name, record in pool.imap_unordered(one, left):
             found[name] = record
             text = json.dumps({"machine": described(), "networks": dict(sorted(found.items()))}, indent=1)
             write_whole(RESULTS / f"unseen-{of}.json", f"{text}\n".encode())
@@ -76,8 +84,10 @@ def report() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("list", "train", "fit", "ceiling", "report"))
-    parser.add_argument("of", nargs="?", choices=LISTS, default="judging", help="which networks are trained")
+    parser.add_argument("of", nargs="?", choices=LISTS, default="judging", help="which networks")
     options = parser.parse_args()
+    if options.what == "list" and options.of not in WRITTEN:
+        parser.error(f"expected one of {', '.join(WRITTEN)}, the lists that judge, got {options.of}")
     if options.what == "train":
         train(options.of)
     elif options.what == "fit":
@@ -86,7 +96,7 @@ def main() -> None:
         drawn_ones = [*stored("calibration")["networks"].values(), *stored("judging")["networks"].values()]
         print(f"{100 * judging.ceiling(drawn_ones):.1f} %")
     else:
-        {"list": write_list, "report": report}[options.what]()
+        {"list": lambda: write_list(options.of), "report": report}[options.what]()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ from torch import nn
 
 from benchmarks.check import TRAINS, most_right, some_digits
 from benchmarks.unseen.networks import Earlier, Network
+from skipscope.check.short_training import train_shortly
 from skipscope.check.signals import measured
+from skipscope.data import digits
 
 EPOCHS = 60
 GIVEN_UP_AFTER, GIVEN_UP_BELOW = 20, 0.3
@@ -26,6 +28,17 @@ def trained(network: Network | Earlier) -> tuple[str, dict[str, Any]]:
     """Signals first: they are of the weights before training."""
     torch.set_num_threads(1)
     return network.name, {"words": network.words, **signals(network), **outcome(network)}
+
+
+def trained_twice(network: Network | Earlier) -> tuple[str, dict[str, Any]]:
+    """The short training of the check as well, with its own order of the images, and what it took."""
+    torch.set_num_threads(1)
+    began = time.process_time()
+    data = digits().train
+    short = train_shortly(network.build(), data.images(), data.labels, optimiser=network.optimiser)
+    seconds = round(time.process_time() - began, 1)
+    name, record = trained(network)
+    return name, {**record, "short_training": {**short.to_dict(), "seconds": seconds}}
 
 
 def signals(network: Network | Earlier) -> dict[str, dict[str, float]]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
 from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
 from skipscope.check.rules import OPTIMISERS, SIGNALS_IN_WORDS, Rule, by_signal, rules_for
+from skipscope.check.short_training import ShortTraining, train_shortly
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
+from skipscope.errors import InputError
 from skipscope.findings import Finding
 from skipscope.measure.layers import OUTPUT
 from skipscope.renamed import renamed_parameters
@@ -34,16 +37,26 @@ OUTSTANDING = 2.0  # times the median of the others
 
 
 @renamed_parameters(units="unit_spectra")
-def check(model: nn.Module, x: Any, *, optimiser: str = "sgd", seed: int = 0, unit_spectra: bool = True) -> Forecast:
+def check(
+    model: nn.Module,
+    x: Any,
+    *,
+    optimiser: str = "sgd",
+    seed: int = 0,
+    unit_spectra: bool = True,
+    train_on: tuple[Any, Tensor] | None = None,
+) -> Forecast:
     """Forecast whether a model trains from the weights that it has, at a batch of at least two different samples.
 
-    Nothing is trained and nothing of the model changes; where something is found, remedies are tried on copies. x: a
-    tensor, a tuple of positional or a dict of keyword inputs, with real data if there are some. The thresholds were
-    found with 32 samples; with fewer, some rules may not be answered. optimiser: "sgd", or "adam" for all that rescale
-    the step of every weight, which train networks that the other does not; they have thresholds of their own. seed: of
-    the random functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual units as
-    well, on a copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them,
-    remedies that change branches or add skips do.
+    Nothing of the model changes; where something is found, remedies are tried on copies. x: a tensor, a tuple of
+    positional or a dict of keyword inputs, with real data if there are some. The thresholds were found with 32 samples;
+    with fewer, some rules may not be answered. optimiser: "sgd", or "adam" for all that rescale the step of every
+    weight, which train networks that the other does not; they have thresholds of their own. seed: of the random
+    functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual units as well, on a
+    copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them, remedies that
+    change branches or add skips do. train_on: some hundred samples or more, in the form that x has, and their labels,
+    whole numbers: copies are trained on them for a few hundred steps, and whether they learn decides. Without it
+    nothing is trained.
     """
     rules = rules_for(optimiser)
     found = measured(model, x, seed)
@@ -56,8 +69,13 @@ def check(model: nn.Module, x: Any, *, optimiser: str = "sgd", seed: int = 0, un
         trials(model, x, seed, optimiser, found, spectra, without_units) if broken and mendable else ((), [])
     )
     unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found, rules)
-    findings = _findings(found, origin, spectra, tried, broken, rules) or _as_expected(found, unanswered, rules)
+    findings = _findings(found, origin, spectra, tried, broken, rules)
+    trained = None if train_on is None else train_shortly(model, *_pair(train_on), optimiser=optimiser, seed=seed)
+    findings = findings or _as_expected(found, unanswered, rules)
+    if trained is not None:
+        findings = _with_training(findings, trained)
     notes = _notes(model, found, optimiser)
+    notes += [] if trained is None else [trained.note]
     notes += [f"Units were not measured: {left_out}."] if left_out else []
     notes += untried
     return Forecast(
@@ -73,7 +91,30 @@ def check(model: nn.Module, x: Any, *, optimiser: str = "sgd", seed: int = 0, un
         else tuple(diagnoses(model, x, () if spectra is None else branch_ends(spectra))),
         trials=tried,
         optimiser=optimiser,
+        short_training=trained,
     )
+
+
+def _pair(train_on: Any) -> tuple[Any, Tensor]:
+    if not isinstance(train_on, tuple | list) or len(train_on) != 2:
+        raise InputError("check: expected train_on=(samples, labels), the data of a short training and its labels")
+    return train_on[0], train_on[1]
+
+
+def _with_training(findings: list[Finding], trained: ShortTraining) -> list[Finding]:
+    """Where copies have learnt, a rule that is broken is no problem; what is no matter of a threshold remains one."""
+    if not trained.learns:
+        return [*(finding for finding in findings if finding.severity == "problem"), trained.finding]
+    learnt = "A short training learns all the same."
+    return [
+        trained.finding,
+        *(
+            replace(finding, severity="notable", sentence=f"{finding.sentence} {learnt}", remedies=())
+            if finding.severity == "problem" and finding.threshold is not None
+            else finding
+            for finding in findings
+        ),
+    ]
 
 
 def _refuse_what_is_no_function(model: nn.Module, x: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.check.remedies import Trial
 from skipscope.check.rules import DEVIATIONS, Rule, by_signal, rules_for
+from skipscope.check.short_training import ShortTraining
 from skipscope.findings import Finding, in_lines
 from skipscope.report import Table
 
@@ -28,7 +29,8 @@ class Forecast:
     units: gain and spread of the residual units; None where there are none to measure, as a note then says. errors:
     standard errors of signals over samples. unanswered: by the name of a rule, why it cannot be answered. diagnoses:
     known mistakes, in words. trials: the remedies that were tried on a copy of the model. optimiser: what it is to be
-    trained with, "sgd" or "adam".
+    trained with, "sgd" or "adam". short_training: of copies, where there were data to train on; its verdict stands
+    above that of the rules.
     """
 
     findings: tuple[Finding, ...]
@@ -41,6 +43,7 @@ class Forecast:
     diagnoses: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()
     optimiser: str = "sgd"
+    short_training: ShortTraining | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -54,14 +57,18 @@ class Forecast:
 
     @property
     def trains(self) -> bool | None:
-        """Whether the network is expected to train: no problem was found. None where a rule could not be answered."""
+        """Whether the network is expected to train: no problem was found. None where a rule could not be answered, and
+        no short training did."""
         if self.problems:
             return False
-        return None if self.unanswered else True
+        return None if self.unanswered and self.short_training is None else True
 
     @property
     def near(self) -> bool:
-        """Whether the verdict hangs on a signal that is near its threshold: with other samples it might be another."""
+        """Whether the verdict hangs on a number that is near its threshold: with other samples, or after a longer
+        training, it might be another."""
+        if self.short_training is not None:
+            return self.short_training.near
         if self.problems:
             return all(finding.near for finding in self.problems)
         return any(self._near(rule) for rule in self.rules)
@@ -99,6 +106,7 @@ class Forecast:
             ],
             "layers": self.layers.to_dict(),
             "units": None if self.units is None else self.units.to_dict(),
+            "short_training": None if self.short_training is None else self.short_training.to_dict(),
             "notes": list(self.notes),
         }
 
@@ -133,7 +141,8 @@ class Forecast:
         found = [self._found(finding) for finding in self.problems]
         mending = self._mending if self._mends_all else []
         what = f"Each of these mends all of it on a copy, the best first: {'; '.join(mending)}." if mending else ""
-        return [*found, *filter(None, [what]), *self.unanswered.values(), *self.diagnoses]
+        unanswered = [] if self.short_training else self.unanswered.values()
+        return [*found, *filter(None, [what]), *unanswered, *self.diagnoses]
 
     @property
     def _mending(self) -> list[str]:

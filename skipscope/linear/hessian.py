@@ -16,8 +16,8 @@ A block of k vectors is one pass over the batches, by one of three routes (`rout
 
 Forward mode and double backward are compared when the operator is made (`agreement`), on the first batch and a random
 vector; that and a second one show whether the product is symmetric (`asymmetry`): an operation whose second derivative
-is wrong gives another matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in parts
-instead.
+is wrong gives another matrix, which is refused. PyTorch's fused weight norm is such an operation; it is evaluated in
+parts instead.
 
 The weights are copied, so that later training does not move the operator, and evaluated in any floating type. The model
 runs in evaluation mode with its random state, modes and gradients left as they were.
