@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -26,6 +26,7 @@ from benchmarks.kit import Size, agrees, measured, peak_bytes, peaks_in_processe
 from benchmarks.machine import described
 from benchmarks.rows import ROWS, works
 
+SAME = ("device", "processor", "cores", "torch", "python")  # of a machine whose rows may stand in one table
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -62,11 +63,14 @@ def main() -> None:
         sys.exit(guard.verdict(list(run(size, chosen)), RESULTS / "smoke.json"))
     rows: list[dict[str, object]] = []
     path = options.out or RESULTS / f"{name}.json"
-    others = _other_rows(path, chosen) if options.only else []
+    machine = described(size.device)
+    there = _rows_there(path, machine) if options.only else []
     for row in run(size, chosen):
         rows.append(row)  # written one by one: a machine that is lent may be taken back
+        measured_now = {row["row"] for row in rows}
+        others = [row for row in there if row["row"] not in measured_now]
         together = sorted([*others, *rows], key=lambda row: list(ROWS).index(row["row"]))
-        _save({"machine": described(size.device), "set": name, "rows": together}, path)
+        _save({"machine": machine, "set": name, "rows": together}, path)
     wrong = [row["work"] for row in rows if not agrees(row)]
     if wrong:
         raise SystemExit(f"the answers differ: {'; '.join(wrong)}")
@@ -80,10 +84,18 @@ def run(size: Size, names: list[str]) -> Iterator[dict[str, object]]:
             yield {"row": name, **measured(work, size, peaks)}
 
 
-def _other_rows(path: Path, chosen: Iterable[str]) -> list[dict[str, object]]:
-    """Those that are there already and are not measured again."""
-    there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    return [row for row in there if row["row"] not in chosen]
+def _rows_there(path: Path, machine: Mapping[str, object]) -> list[dict[str, object]]:
+    """What stays as it is where some rows are measured anew; results of different machines are not mixed."""
+    if not path.exists():
+        return []
+    there = json.loads(path.read_text(encoding="utf-8"))
+    other = [key for key in SAME if there["machine"].get(key) != machine.get(key)]
+    if other:
+        about = ", ".join(f"{key}: {there['machine'].get(key)}, here {machine.get(key)}" for key in other)
+        raise SystemExit(
+            f"{path} was measured on another machine ({about}); write to another file with --out, or measure all rows"
+        )
+    return [row for row in there["rows"] if row["row"] in ROWS]
 
 
 def _save(results: dict[str, object], path: Path) -> None:

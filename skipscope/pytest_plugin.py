@@ -21,18 +21,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def assert_trainable() -> Callable[..., Forecast]:
-    """A function of a model and a batch that fails, in the words of `skipscope check`, unless the model is expected to
-    train; it returns the forecast."""
+    """A function of a model, a batch and the options of `skipscope.check`, which fails in the words of that check unless
+    the model is expected to train; it returns the forecast."""
 
-    def assert_trainable(
-        model: nn.Module, x: Any, *, optimiser: str = "sgd", seed: int = 0, unit_spectra: bool = True
-    ) -> Forecast:
+    def assert_trainable(model: nn.Module, x: Any, **options: Any) -> Forecast:
         __tracebackhide__ = True
         from skipscope.check import check
         from skipscope.errors import SkipscopeError
 
         try:
-            forecast = check(model, x, optimiser=optimiser, seed=seed, unit_spectra=unit_spectra)
+            forecast = check(model, x, **options)
         except SkipscopeError as error:  # of the model or the batch: its message says what to do
             problem = str(error)
         else:

@@ -9,7 +9,7 @@
     python -m benchmarks.unseen list second              # other networks, which judge the short training
     python -m benchmarks.unseen train second             # once that is fixed
     python -m benchmarks.unseen ceiling                  # what a forest of trees makes of the same signals
-    python -m benchmarks.unseen report                   # the figure of the judging networks, into docs/check.md
+    python -m benchmarks.unseen report [second]          # the figure of a list that judges, into docs/check.md
 
 The numbers of the short training come from its course on the calibration and the judging networks, whose outcomes were
 known by then. Each network is drawn by `networks.py`; `training.py` says what "trains" means. Two processes of one
@@ -39,6 +39,8 @@ WRITTEN = {"judging": ("judging", "plain"), "second": ("second",)}  # lists that
 PROCESSES = 2
 BEGIN = "<!-- from here on: written by python -m benchmarks.unseen report -->"
 END = "<!-- end of what it writes about unseen networks -->"
+BEGIN_SECOND = "<!-- from here on: written by python -m benchmarks.unseen report second -->"
+END_SECOND = "<!-- end of what it writes about the short training -->"
 
 
 def networks(of: str) -> Sequence[Network | Earlier]:
@@ -75,9 +77,13 @@ def train(of: str) -> None:
             print(name, record, file=sys.stderr, flush=True)
 
 
-def report() -> None:
-    text = judging.report(stored("judging")["networks"], stored("plain")["networks"])
-    put_between(PAGE, BEGIN, END, text)
+def report(of: str) -> None:
+    if of == "second":
+        text = judging.report_of_short_training(stored("second")["networks"])
+        put_between(PAGE, BEGIN_SECOND, END_SECOND, text)
+    else:
+        text = judging.report(stored("judging")["networks"], stored("plain")["networks"])
+        put_between(PAGE, BEGIN, END, text)
     print(text)
 
 
@@ -86,7 +92,7 @@ def main() -> None:
     parser.add_argument("what", choices=("list", "train", "fit", "ceiling", "report"))
     parser.add_argument("of", nargs="?", choices=LISTS, default="judging", help="which networks")
     options = parser.parse_args()
-    if options.what == "list" and options.of not in WRITTEN:
+    if options.what in ("list", "report") and options.of not in WRITTEN:
         parser.error(f"expected one of {', '.join(WRITTEN)}, the lists that judge, got {options.of}")
     if options.what == "train":
         train(options.of)
@@ -96,7 +102,7 @@ def main() -> None:
         drawn_ones = [*stored("calibration")["networks"].values(), *stored("judging")["networks"].values()]
         print(f"{100 * judging.ceiling(drawn_ones):.1f} %")
     else:
-        {"list": lambda: write_list(options.of), "report": report}[options.what]()
+        {"list": write_list, "report": report}[options.what](options.of)
 
 
 if __name__ == "__main__":

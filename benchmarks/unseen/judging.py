@@ -11,14 +11,16 @@ that makes the accuracy larger; of equally good places the one farthest out is t
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from benchmarks.check import WORDS, read, wilson
 from skipscope.check.rules import OPTIMISERS, Rule, broken, rules_for
+from skipscope.check.short_training import DOUBTFUL
 
 NOT_MEASURED = "not finite"
 
@@ -124,8 +126,15 @@ def balanced(counts: Counter[tuple[bool, bool]]) -> tuple[float, float, float]:
     return mean, mean - math.hypot(*below) / 2, mean + math.hypot(*above) / 2
 
 
-def counted(records: Iterable[Mapping[str, Any]]) -> Counter[tuple[bool, bool]]:
-    return Counter((bool(record["trains"]), expected_to_train(record)) for record in records)
+def learns(record: Mapping[str, Any]) -> bool:
+    """As `ss.check` has it where copies are trained."""
+    return bool(record["short_training"]["learns"])
+
+
+def counted(
+    records: Iterable[Mapping[str, Any]], said: Callable[[Mapping[str, Any]], bool] = expected_to_train
+) -> Counter[tuple[bool, bool]]:
+    return Counter((bool(record["trains"]), said(record)) for record in records)
 
 
 def figure(counts: Counter[tuple[bool, bool]]) -> str:
@@ -151,33 +160,13 @@ def ceiling(records: Iterable[Mapping[str, Any]]) -> float:
 
 def report(networks: Mapping[str, Mapping[str, Any]], plain: Mapping[str, Mapping[str, Any]]) -> str:
     """networks: of the judging list. plain: of the list of plain networks with batch norm."""
-    every = counted(networks.values())
-    right, total = every[True, True] + every[False, False], every.total()
-    train = every[True, True] + every[True, False]
-    lines = [
-        f"**Balanced accuracy on {total} unseen networks: {figure(every)}.** {right} verdicts are right, with "
-        f"{every[True, False]} false alarms and {every[False, True]} misses. {train} of the networks train, "
-        f"{100 * train / total:.0f} %.",
-        "",
-        "| networks | train | of these expected to | fail | of these expected to | balanced accuracy |",
-        "|---|---:|---:|---:|---:|---|",
-    ]
-    groups = {"all": networks}
-    for word in ("connected", "convolutional", "transformer"):
-        groups[word] = {name: each for name, each in networks.items() if each["words"].startswith(word)}
-    for optimiser in OPTIMISERS:
-        groups[optimiser] = {name: each for name, each in networks.items() if optimiser_of(each) == optimiser}
-    groups["no skips"] = {name: each for name, each in networks.items() if "no skips" in each["words"]}
-    groups["with skips"] = {name: each for name, each in networks.items() if "no skips" not in each["words"]}
-    for title, group in groups.items():
-        counts = counted(group.values())
-        trains, fails = (sum(counts[truth, said] for said in (True, False)) for truth in (True, False))
-        cells = (title, trains, counts[True, True], fails, counts[False, False], figure(counts))
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "Those that it is wrong about:", ""]
-    lines += _table({name: each for name, each in networks.items() if each["trains"] != expected_to_train(each)})
     counts = counted(plain.values())
-    lines += [
+    lines = [
+        *_figures(networks, "unseen networks", expected_to_train),
+        "",
+        "Those that it is wrong about:",
+        "",
+        *_table({name: each for name, each in networks.items() if each["trains"] != expected_to_train(each)}),
         "",
         f"Of {len(plain)} further plain networks with batch norm of 24 to 44 layers, drawn for this, "
         f"{sum(each['trains'] for each in plain.values())} train, and {counts[True, True] + counts[False, False]} "
@@ -186,6 +175,74 @@ def report(networks: Mapping[str, Mapping[str, Any]], plain: Mapping[str, Mappin
         *_table(plain),
     ]
     return "\n".join(lines)
+
+
+def report_of_short_training(networks: Mapping[str, Mapping[str, Any]]) -> str:
+    """networks: of the second list."""
+    rules = counted(networks.values())
+    share = statistics.median(
+        each["short_training"]["seconds"] / (each["seconds"] or 0.1) for each in networks.values()
+    )
+    short, whole = (
+        sum(seconds) / 60
+        for seconds in (
+            (each["short_training"]["seconds"] for each in networks.values()),
+            (each["seconds"] for each in networks.values()),
+        )
+    )
+    doubtful = [each for each in networks.values() if not learns(each) and each["short_training"]["learnt"] >= DOUBTFUL]
+    wrong = {name: each for name, each in networks.items() if each["trains"] != learns(each)}
+    lines = [
+        *_figures(networks, "other unseen networks, with a short training", learns),
+        "",
+        f"The rules alone have {figure(rules)} on the same networks. The short trainings took {short:.0f} minutes of "
+        f"one core, the trainings that say what is true {whole:.0f} (of the median network: {share:.0%}). "
+        f"{len(doubtful)} verdicts are narrow.",
+        "",
+        "Those that it is wrong about:",
+        "",
+        "| network | best accuracy | trains | learnt | learns | rules alone |",
+        "|---|---:|---|---:|---|---|",
+    ]
+    for name, each in wrong.items():
+        cells = (
+            f"{name}: {each['words']}",
+            f"{max(each['accuracy'].values()):.2f}",
+            WORDS[each["trains"]],
+            f"{each['short_training']['learnt']:.2f}",
+            WORDS[learns(each)],
+            WORDS[expected_to_train(each)],
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _figures(
+    networks: Mapping[str, Mapping[str, Any]], what: str, said: Callable[[Mapping[str, Any]], bool]
+) -> Iterator[str]:
+    every = counted(networks.values(), said)
+    right, total = every[True, True] + every[False, False], every.total()
+    train = every[True, True] + every[True, False]
+    yield (
+        f"**Balanced accuracy on {total} {what}: {figure(every)}.** {right} verdicts are right, with "
+        f"{every[True, False]} false alarms and {every[False, True]} misses. {train} of the networks train, "
+        f"{100 * train / total:.0f} %."
+    )
+    yield ""
+    yield "| networks | train | of these expected to | fail | of these expected to | balanced accuracy |"
+    yield "|---|---:|---:|---:|---:|---|"
+    groups = {"all": networks}
+    for word in ("connected", "convolutional", "transformer"):
+        groups[word] = {name: each for name, each in networks.items() if each["words"].startswith(word)}
+    for optimiser in OPTIMISERS:
+        groups[optimiser] = {name: each for name, each in networks.items() if optimiser_of(each) == optimiser}
+    groups["no skips"] = {name: each for name, each in networks.items() if "no skips" in each["words"]}
+    groups["with skips"] = {name: each for name, each in networks.items() if "no skips" not in each["words"]}
+    for title, group in groups.items():
+        counts = counted(group.values(), said)
+        trains, fails = (sum(counts[truth, said] for said in (True, False)) for truth in (True, False))
+        cells = (title, trains, counts[True, True], fails, counts[False, False], figure(counts))
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
 def _table(records: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from benchmarks.check import TRAINS, most_right, some_digits
 from benchmarks.unseen.networks import Earlier, Network
-from skipscope.check.short_training import train_shortly
+from skipscope.check.short_training import Lesson, train_shortly
 from skipscope.check.signals import measured
 from skipscope.data import digits
 
@@ -34,8 +34,8 @@ def trained_twice(network: Network | Earlier) -> tuple[str, dict[str, Any]]:
     """The short training of the check as well, with its own order of the images, and what it took."""
     torch.set_num_threads(1)
     began = time.process_time()
-    data = digits().train
-    short = train_shortly(network.build(), data.images(), data.labels, optimiser=network.optimiser)
+    model, data = network.build(), digits().train
+    short = train_shortly(model, Lesson.of(model, (data.images(), data.labels)), optimiser=network.optimiser)
     seconds = round(time.process_time() - began, 1)
     name, record = trained(network)
     return name, {**record, "short_training": {**short.to_dict(), "seconds": seconds}}

@@ -14,10 +14,9 @@ from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_f
 from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
 from skipscope.check.rules import OPTIMISERS, SIGNALS_IN_WORDS, Rule, by_signal, rules_for
-from skipscope.check.short_training import ShortTraining, train_shortly
+from skipscope.check.short_training import Lesson, ShortTraining, train_shortly
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
-from skipscope.errors import InputError
 from skipscope.findings import Finding
 from skipscope.measure.layers import OUTPUT
 from skipscope.renamed import renamed_parameters
@@ -55,10 +54,11 @@ def check(
     functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual units as well, on a
     copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them, remedies that
     change branches or add skips do. train_on: some hundred samples or more, in the form that x has, and their labels,
-    whole numbers: copies are trained on them for a few hundred steps, and whether they learn decides. Without it
-    nothing is trained.
+    whole numbers: copies are trained on them for some hundred steps, 1,320 at most, and what they learn counts more
+    than the rules. Without it nothing is trained.
     """
     rules = rules_for(optimiser)
+    lesson = None if train_on is None else Lesson.of(model, train_on, seed)  # refused before anything is measured
     found = measured(model, x, seed)
     _refuse_what_is_no_function(model, x)
     spectra, left_out, without_units = _units(model, x, seed, found) if unit_spectra else (None, "", False)
@@ -70,7 +70,7 @@ def check(
     )
     unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found, rules)
     findings = _findings(found, origin, spectra, tried, broken, rules)
-    trained = None if train_on is None else train_shortly(model, *_pair(train_on), optimiser=optimiser, seed=seed)
+    trained = None if lesson is None else train_shortly(model, lesson, optimiser=optimiser, seed=seed)
     findings = findings or _as_expected(found, unanswered, rules)
     if trained is not None:
         findings = _with_training(findings, trained)
@@ -93,12 +93,6 @@ def check(
         optimiser=optimiser,
         short_training=trained,
     )
-
-
-def _pair(train_on: Any) -> tuple[Any, Tensor]:
-    if not isinstance(train_on, tuple | list) or len(train_on) != 2:
-        raise InputError("check: expected train_on=(samples, labels), the data of a short training and its labels")
-    return train_on[0], train_on[1]
 
 
 def _with_training(findings: list[Finding], trained: ShortTraining) -> list[Finding]:

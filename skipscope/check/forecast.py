@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.check.remedies import Trial
 from skipscope.check.rules import DEVIATIONS, Rule, by_signal, rules_for
-from skipscope.check.short_training import ShortTraining
+from skipscope.check.short_training import DOES_NOT_LEARN, ShortTraining
 from skipscope.findings import Finding, in_lines
 from skipscope.report import Table
 
@@ -139,6 +139,8 @@ class Forecast:
 
     def _sentences(self) -> list[str]:
         found = [self._found(finding) for finding in self.problems]
+        if self.problems and self.short_training is not None and self.short_training.learns:
+            found.append(self.short_training.finding.sentence)
         mending = self._mending if self._mends_all else []
         what = f"Each of these mends all of it on a copy, the best first: {'; '.join(mending)}." if mending else ""
         unanswered = [] if self.short_training else self.unanswered.values()
@@ -151,9 +153,16 @@ class Forecast:
     @property
     def _mends_all(self) -> bool:
         """Whether one list of remedies says it for several findings."""
-        return len(self.problems) > 1 and bool(self._mending)
+        return len(self._mendable) > 1 and bool(self._mending)
+
+    @property
+    def _mendable(self) -> list[Finding]:
+        """The problems that remedies were tried for: a training is not repeated with them."""
+        return [finding for finding in self.problems if finding.name != DOES_NOT_LEARN]
 
     def _found(self, finding: Finding) -> str:
+        if finding.name == DOES_NOT_LEARN:
+            return finding.sentence
         if finding.remedies and self._mends_all:
             return finding.sentence
         if finding.remedies:
@@ -189,7 +198,7 @@ class Forecast:
 
     def _tried(self) -> Table:
         shown = {signal: rules[0] for signal, rules in by_signal(self.rules).items()}
-        broken = ", ".join(finding.name for finding in self.problems)
+        broken = ", ".join(finding.name for finding in self._mendable)
         rows = [("as it is", *(rule.shown(self.signals[signal]) for signal, rule in shown.items()), broken)]
         rows += [
             (

@@ -6,7 +6,7 @@ they have had LAST. What is learnt is the share of right answers in WINDOW steps
 above that of a guess: 0 for the answer that is right most often, 1 where all are right. The training ends where ENOUGH
 is learnt; a rate is given up where its first steps have not learnt HOPELESS, and where a loss is not finite.
 
-At most GO_ON + 1 copies are there at a time: the best so far, and the one that is being trained. Batch norms are as in
+At most GO_ON + 1 copies are there at a time, the best so far and the one that is being trained. Batch norms are as in
 training and dropout is off, as elsewhere in a check.
 
 These numbers were chosen with networks of which it is known whether they train (`docs/check.md`).
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from skipscope.errors import InputError
+from skipscope.errors import InputError, first_line
 from skipscope.findings import Finding
+from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import float_tensors
 from skipscope.numerics import random_numbers
 from skipscope.trace.export import does_not_run, in_full_precision
@@ -41,6 +42,7 @@ GO_ON = 2  # rates
 ENOUGH = 2 / 3
 HOPELESS = 0.05
 DOUBTFUL = ENOUGH / 2  # learnt: more steps might make it enough
+DOES_NOT_LEARN = "does not learn"
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class ShortTraining:
 
     @property
     def best(self) -> Attempt:
-        return max(self.attempts, key=lambda attempt: attempt.learnt)
+        return max(self.attempts, key=lambda attempt: (attempt.learnt, attempt.steps))
 
     @property
     def learns(self) -> bool:
@@ -86,15 +88,18 @@ class ShortTraining:
     @property
     def finding(self) -> Finding:
         best = self.best
-        right, needed = (self.guess + (1 - self.guess) * learnt for learnt in (best.learnt, ENOUGH))
-        about = (
-            f"after {best.steps} steps at the rate {best.rate:g} {right:.0%} of the answers are right (a guess has "
-            f"{self.guess:.0%}, expected is at least {needed:.0%})"
-        )
-        words = "A short training learns" if self.learns else "A short training learns too little"
+        if all(math.isinf(attempt.last_loss) for attempt in self.attempts):
+            sentence = f"A short training fails: at no rate is the loss finite for more than {best.steps} steps."
+        else:
+            right, needed = (self.guess + (1 - self.guess) * learnt for learnt in (best.learnt, ENOUGH))
+            sentence = (
+                f"A short training learns{'' if self.learns else ' too little'}: within {best.steps} steps at the rate "
+                f"{best.rate:g} up to {right:.0%} of the answers are right (a guess has {self.guess:.0%}, expected: at "
+                f"least {needed:.0%})."
+            )
         return Finding(
-            "learns" if self.learns else "does not learn",
-            f"{words}: {about}.",
+            "learns" if self.learns else DOES_NOT_LEARN,
+            sentence,
             value=best.learnt,
             threshold=ENOUGH,
             near=self.near,
@@ -107,7 +112,7 @@ class ShortTraining:
         rates = ", ".join(f"{attempt.rate:g}" for attempt in self.attempts)
         return (
             f"Copies were trained for {self.steps} steps in all, at the rates {rates}, on {self.samples} samples of "
-            f"{self.classes} classes. Its verdict stands above that of the rules on the weights before training."
+            f"{self.classes} classes. What they learn counts more than the rules on the weights before training."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,23 +127,53 @@ class ShortTraining:
         }
 
 
-def train_shortly(model: nn.Module, inputs: Any, labels: Tensor, *, optimiser: str, seed: int = 0) -> ShortTraining:
-    """inputs: many samples, as `check` takes a batch. labels: whole numbers, one for each of them."""
-    model = unwrapped(model)
-    data = Inputs.of(model, inputs)
-    data.check_values(model)
-    data.check_device(model)
-    labels = _checked(labels, data.batch)
-    if not any(weight.requires_grad for weight in model.parameters()):
-        raise InputError(f"check: {type(model).__name__} has no weights to train, all of them are frozen")
-    chosen = _few(labels, random_numbers("samples of a short training", seed))
-    data, labels = _samples(data, chosen), labels[chosen]
-    counts = labels.bincount()
-    guess = float(counts.max()) / len(labels)
+@dataclass(frozen=True)
+class Lesson:
+    """What copies are trained on. scores: that an output needs for each sample, or more."""
+
+    inputs: Inputs
+    labels: Tensor
+    scores: int
+
+    @classmethod
+    def of(cls, model: nn.Module, train_on: Any, seed: int = 0) -> Lesson:
+        """train_on: many samples, as `check` takes a batch, and as many labels."""
+        if not isinstance(train_on, tuple | list) or len(train_on) != 2:
+            raise InputError("check: expected train_on=(samples, labels), the data of a short training and its labels")
+        model = unwrapped(model)
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise InputError(f"check: {type(model).__name__} has no weights to train, all of them are frozen")
+        inputs = Inputs.of(model, train_on[0])
+        inputs.check_values(model)
+        inputs.check_device(model)
+        labels = _checked(train_on[1], inputs.batch)
+        chosen = few_samples(labels, seed)
+        if len(chosen) < BATCH:
+            raise InputError(
+                f"check: expected at least {BATCH} samples to train on, some hundreds are better, got {len(chosen)}"
+                f"{'' if len(chosen) == len(labels) else f' of the {CLASSES} most frequent of all classes'}"
+            )
+        if len(labels[chosen].unique()) < 2:
+            raise InputError("check: expected samples of two classes or more to train on, none of them so rare")
+        return cls(_samples(inputs, chosen), labels[chosen], int(labels.max()) + 1)
+
+    @property
+    def counts(self) -> Tensor:
+        """How many samples each class has."""
+        return self.labels.unique(return_counts=True)[1]
+
+    @property
+    def guess(self) -> float:
+        return float(self.counts.max()) / len(self.labels)
+
+
+def train_shortly(model: nn.Module, lesson: Lesson, *, optimiser: str, seed: int = 0) -> ShortTraining:
+    model, inputs, _ = in_full_precision(unwrapped(model), lesson.inputs)
+    lesson = replace(lesson, inputs=inputs)
     runs: list[_Run] = []
     best: list[_Run] = []  # whose copies are kept
     for rate in RATES[optimiser]:
-        run = _Run(model, data, labels, guess, rate, optimiser, seed)
+        run = _Run(model, lesson, rate, optimiser, seed)
         run.go_on(FIRST)
         runs.append(run)
         best = sorted([*best, run], key=lambda run: run.learnt, reverse=True)
@@ -150,28 +185,29 @@ def train_shortly(model: nn.Module, inputs: Any, labels: Tensor, *, optimiser: s
     for run in best:
         if run.learnt >= HOPELESS and max(each.learnt for each in best) < ENOUGH:
             run.go_on(LAST)
-    return ShortTraining(tuple(run.attempt for run in runs), len(labels), int((counts > 0).sum()), guess)
+    return ShortTraining(tuple(run.attempt for run in runs), len(lesson.labels), len(lesson.counts), lesson.guess)
 
 
 def _checked(labels: Any, samples: int) -> Tensor:
-    if not isinstance(labels, Tensor) or labels.dtype.is_floating_point or labels.dim() != 1:
-        kind = f"a tensor of {labels.dtype} and shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else labels
-        raise InputError(f"check: expected labels as a tensor of whole numbers, one for each sample, got {kind}")
+    numbers = isinstance(labels, Tensor) and not (labels.dtype.is_floating_point or labels.dtype.is_complex)
+    if not numbers or labels.dim() != 1:
+        shown = (
+            f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        )
+        raise InputError(f"check: expected labels as a tensor of whole numbers, one for each sample, got {shown}")
     if len(labels) != samples:
         raise InputError(f"check: expected one label for each of the {samples} samples to train on, got {len(labels)}")
-    if samples < BATCH:
-        raise InputError(
-            f"check: expected at least {BATCH} samples to train on, some hundreds are better, got {samples}"
-        )
+    labels = labels.detach().cpu().long()
     if int(labels.min()) < 0 or len(labels.unique()) < 2:
         raise InputError("check: expected labels of two classes or more, counted from 0")
-    return labels.detach().long().cpu()
+    return labels
 
 
-def _few(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Numbers of samples of the most frequent classes."""
-    classes = labels.bincount().argsort(descending=True, stable=True)[:CLASSES]
-    among = torch.isin(labels, classes).nonzero()[:, 0]
+def few_samples(labels: Tensor, seed: int = 0) -> Tensor:
+    """Numbers of those that a short training takes: of the most frequent classes, in random order."""
+    classes, counts = labels.unique(return_counts=True)
+    among = torch.isin(labels, classes[counts.argsort(descending=True, stable=True)[:CLASSES]]).nonzero()[:, 0]
+    generator = random_numbers("samples of a short training", seed)
     return among[torch.randperm(len(among), generator=generator, device="cpu")[:SAMPLES]]
 
 
@@ -182,30 +218,20 @@ def _samples(data: Inputs, chosen: Tensor) -> Inputs:
     return replace(taken, batch=len(chosen))
 
 
-@dataclass
 class _Run:
     """A copy that is trained at one rate, and can go on later."""
 
-    of: nn.Module
-    samples: Inputs
-    labels: Tensor
-    guess: float
-    rate: float
-    optimiser: str
-    seed: int
-    right: list[float] = field(default_factory=list)  # shares of right answers, before each step
-    learnt: float = 0.0
-    last_loss: float = math.nan
-
-    def __post_init__(self) -> None:
-        self.model, self.data, _ = in_full_precision(copied(self.of), self.samples)
+    def __init__(self, model: nn.Module, lesson: Lesson, rate: float, optimiser: str, seed: int) -> None:
+        self.model, self.lesson, self.rate = copied(model), lesson, rate
         trained = [weight for weight in self.model.parameters() if weight.requires_grad]
-        self.step: torch.optim.Optimizer = (
-            torch.optim.SGD(trained, lr=self.rate, momentum=MOMENTUM)
-            if self.optimiser == "sgd"
-            else torch.optim.Adam(trained, lr=self.rate)
+        self.optimiser: torch.optim.Optimizer = (
+            torch.optim.SGD(trained, lr=rate, momentum=MOMENTUM)
+            if optimiser == "sgd"
+            else torch.optim.Adam(trained, lr=rate)
         )
-        self.batches = _batches(len(self.labels), random_numbers("short training", self.seed))
+        self.batches = _batches(len(lesson.labels), random_numbers("short training", seed))
+        self.right: list[float] = []  # shares of right answers, before each step
+        self.learnt, self.last_loss = 0.0, math.nan
 
     @property
     def attempt(self) -> Attempt:
@@ -213,7 +239,7 @@ class _Run:
 
     def forget(self) -> None:
         """Give up the copy and what its optimiser keeps."""
-        del self.model, self.step
+        del self.model, self.optimiser
 
     def go_on(self, steps: int) -> None:
         """Until it has had so many in all."""
@@ -225,40 +251,57 @@ class _Run:
                 self._step(next(self.batches))
 
     def _step(self, chosen: Tensor) -> None:
-        batch = _samples(self.data, chosen)
-        self.step.zero_grad()
+        batch = _samples(self.lesson.inputs, chosen)
+        self.optimiser.zero_grad()
         try:
             output = self.model(*batch.args, **batch.kwargs)
         except Exception as error:  # whatever the user's forward raises
+            if out_of_memory(error):
+                raise
             raise does_not_run(self.model, batch, error) from error
-        scores = _scores(output, len(chosen), int(self.labels.max()) + 1)
-        labels = self.labels[chosen].to(scores.device)
+        scores = _scores(output, len(chosen), self.lesson.scores)
+        labels = self.lesson.labels[chosen].to(scores.device)
         loss = F.cross_entropy(scores, labels)
         self.right.append(float((scores.argmax(1) == labels).float().mean()))
         if len(self.right) >= WINDOW:
-            share = sum(self.right[-WINDOW:]) / WINDOW
-            self.learnt = max(self.learnt, (share - self.guess) / (1 - self.guess))
-        self.last_loss = float(loss.detach()) if loss.isfinite() else math.inf
-        if loss.isfinite():
+            share, guess = sum(self.right[-WINDOW:]) / WINDOW, self.lesson.guess
+            self.learnt = max(self.learnt, (share - guess) / (1 - guess))
+        if not loss.isfinite():
+            self.last_loss = math.inf
+            return
+        self.last_loss = float(loss.detach())
+        try:
             loss.backward()
-            self.step.step()
+            self.optimiser.step()
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
+            name = type(self.model).__name__
+            raise InputError(f"check: {name} cannot be trained: {first_line(error)}; leave train_on out") from error
 
 
 def _scores(output: Any, samples: int, classes: int) -> Tensor:
-    """The model's output, where a cross-entropy of it with labels can be computed."""
-    scores = next((tensor for tensor in float_tensors(output) if tensor.requires_grad), None)
-    if scores is None or scores.dim() != 2 or len(scores) != samples:
-        shape = "none" if scores is None else f"one of shape {tuple(scores.shape)}"
+    """The part of the model's output whose cross-entropy with labels can be computed."""
+    tensors = [tensor for tensor in float_tensors(output) if tensor.requires_grad]
+    fitting = [tensor for tensor in tensors if tensor.dim() == 2 and tensor.shape[0] == samples]
+    enough = [tensor for tensor in fitting if tensor.shape[1] >= classes]
+    if len(enough) == 1:
+        return enough[0]
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors) or "none"
+    if enough:
         raise InputError(
-            f"check: a short training needs an output of samples by classes, to compare with labels; got {shape}. "
-            "Leave train_on out"
+            f"check: a short training needs one output of samples by classes, and several are possible ({shapes}): let "
+            "the model return its scores alone, or leave train_on out"
         )
-    if scores.shape[1] < classes:
+    if fitting:
         raise InputError(
-            f"check: the output has {scores.shape[1]} scores for each sample, expected labels from 0 to "
-            f"{scores.shape[1] - 1}, got {classes - 1}"
+            f"check: expected labels from 0 to {fitting[0].shape[1] - 1}, one for each score of the output, got "
+            f"{classes - 1}; where the output has no scores of classes, leave train_on out"
         )
-    return scores
+    raise InputError(
+        f"check: a short training needs an output of samples by classes, to compare with labels; got shapes {shapes} "
+        f"for {samples} samples: leave train_on out"
+    )
 
 
 def _batches(samples: int, generator: torch.Generator) -> Iterator[Tensor]:

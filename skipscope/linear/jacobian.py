@@ -104,14 +104,14 @@ class Jacobian(Operator):
         if list(samples) == list(range(self.shape[0])):
             return self
         alone = None if self._in_other_form is None else self._in_other_form(samples, self.dtype)
-        return _Among(self, samples) if alone is None else alone
+        return Among(self, samples) if alone is None else alone
 
     def go_on_with(self, samples: Sequence[int]) -> Operator:
         """On a GPU some samples go on in the company of the others: their products are captured already, and samples
         more cost less than another capture, unless few are left of large states."""
         small = self.shape[0] * max(self.shape[1:]) <= SMALL
         company = self.device.type == "cuda" and (small or len(samples) > FEW * self.shape[0])
-        return _Among(self, samples) if company and len(samples) < self.shape[0] else self.take(samples)
+        return Among(self, samples) if company and len(samples) < self.shape[0] else self.take(samples)
 
     def double(self) -> Operator:
         if self.dtype == torch.float64:
@@ -146,7 +146,7 @@ class Jacobian(Operator):
                 )
 
 
-class _Among(Operator):
+class Among(Operator):
     """Some samples of an operator that can only run with all of them: the others get zeros."""
 
     def __init__(self, whole: Operator, samples: Sequence[int]) -> None:
@@ -181,7 +181,7 @@ class _Among(Operator):
         return self.whole.go_on_with([self.samples[i] for i in samples])
 
     def double(self) -> Operator:
-        return _Among(self.whole.double(), self.samples)
+        return Among(self.whole.double(), self.samples)
 
 
 def _batch_axis(output: Tensor, batch: int, axis: int) -> int:

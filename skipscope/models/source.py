@@ -77,9 +77,13 @@ class Source:
         require_forward_room(self.model, batch, self.description)
         return self._holding(batch)
 
+    def moved(self, batch: Batch) -> Batch:
+        """To the model's device and dtype."""
+        return _moved(batch, self.model, self.device)
+
     def _holding(self, batch: Batch) -> Source:
         _require_values(batch, self)
-        return dataclasses.replace(self, batch=_moved(batch, self.model, self.device), inputs="", lacking="")
+        return dataclasses.replace(self, batch=self.moved(batch), inputs="", lacking="")
 
 
 def resolve(

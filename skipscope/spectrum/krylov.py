@@ -14,9 +14,10 @@ A *cycle* widens the bases block by block to a fixed size; a *thick restart* (Wu
 
 A Krylov space holds no more copies of a repeated value than its block is wide. So values that have converged are tested
 a second time: everything but their vectors is dropped, the iteration starts from a fresh random block, and it ends
-when the same values are confirmed and the next one, seen from there, cannot overtake them. What has not been confirmed
-when the products are spent has not converged, however small its residual: it is a triplet, but perhaps not the one that
-was asked for.
+when the same values are confirmed and the next one, seen from there, cannot overtake them. That takes a whole cycle:
+of n entries a fresh block has about 1 / sqrt(n) of a vector that was missed, which has not come up after a few steps,
+while all else seems to hold. What has not been confirmed when the products are spent has not converged, however small
+its residual: it is a triplet, but perhaps not the one that was asked for.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Krylov(ABC):
     def begin(self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor, room: int) -> None:
         """Start from Ritz triplets (B, k), (B, k, m), (B, k, n), none at first, and a random block. room: for so many
         vectors."""
-        self._go_on_with(samples)
+        self._set_samples(samples)
         self.operator = self.whole.go_on_with(samples)
         self.first_round = not values.shape[1]
         self.right, self.projected = Basis(right, room), torch.diag_embed(values)
@@ -73,10 +74,6 @@ class Krylov(ABC):
             len(samples), self.next.shape[1], right.shape[1], dtype=right.dtype, device=right.device
         )
         self.linked: int | None = None  # vectors at the end of the basis that the coupling is of; not known yet
-
-    @property
-    def bases(self) -> tuple[Basis, ...]:
-        return (self.right,) if self.sides == 1 else (self.right, self.left)
 
     @property
     def size(self) -> int:
@@ -103,22 +100,19 @@ class Krylov(ABC):
         """The residuals (B, p) of Ritz triplets: |K x|."""
         return torch.linalg.vector_norm(self.coupling @ left, dim=1)
 
-    def narrow(self, stay: Sequence[int]) -> None:
-        """Go on with some of the samples, by position."""
-        if len(stay) == len(self.samples):
-            return
-        self._go_on_with([self.samples[position] for position in stay])
+    def restart(self, stay: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
+        """Go on with some of the samples (by position) from the first Ritz vectors."""
+        fewer = len(stay) < len(self.next)
+        self._set_samples([self.samples[position] for position in stay])
         if not stay:
             return
-        self.operator = self.whole.go_on_with(self.samples)
-        self.next, self.coupling, self.projected = self.next[stay], self.coupling[stay], self.projected[stay]
-        for basis in self.bases:
-            basis.narrow(stay)
-
-    def restart(self, values: Tensor, left: Tensor, right: Tensor) -> None:
-        """Go on from the first Ritz vectors."""
-        for basis, vectors in zip(self.bases, (right, left), strict=False):
-            basis.become(basis.rotated(vectors))
+        if fewer:
+            self.operator = self.whole.go_on_with(self.samples)
+            values, left, right = values[stay], left[stay], right[stay]
+            self.next, self.coupling = self.next[stay], self.coupling[stay]
+        if self.sides == 2:
+            self.left.become(self.left.rotated(stay, left))
+        self.right.become(self.right.rotated(stay, right))
         self.coupling, self.projected = self.coupling @ left, torch.diag_embed(values)
         self.linked = self.size
 
@@ -141,7 +135,7 @@ class Krylov(ABC):
             self.products[sample] += block.shape[1]
         return rows
 
-    def _go_on_with(self, samples: Sequence[int]) -> None:
+    def _set_samples(self, samples: Sequence[int]) -> None:
         self.samples = list(samples)
         self.places = torch.tensor(self.samples, dtype=torch.long, device=self.scale.device)
 
@@ -163,9 +157,8 @@ def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int
         room = sizes.subspace + sizes.block
         krylov.begin(samples, values[samples, :kept], left[samples, :kept], right[samples, :kept], room)
         again: list[int] = []
-        look = k + sizes.between_looks
         while krylov.samples:
-            while krylov.size < min(look, sizes.subspace):
+            while krylov.size < sizes.subspace:
                 krylov.expand()
             ritz, x, y = krylov.decompose()  # B, p  B, p, p  B, p, p
             now, complete = krylov.samples, krylov.size == min(m, n)
@@ -183,13 +176,11 @@ def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int
             if leave:
                 gone = [now[position] for position in leave]
                 values[gone] = ritz[leave, :k]
-                right[gone] = krylov.right.rotated(y[leave, :, :k], leave)
-                left[gone] = right[gone] if krylov.sides == 1 else krylov.left.rotated(x[leave, :, :k], leave)
+                right[gone] = krylov.right.rotated(leave, y[leave, :, :k])
+                left[gone] = right[gone] if krylov.sides == 1 else krylov.left.rotated(leave, x[leave, :, :k])
             again += [now[position] for position in retry.nonzero()[:, 0].tolist()]
             stay = [position for position in range(len(now)) if position not in leave]
-            krylov.narrow(stay)
-            if stay and krylov.size >= sizes.subspace:
-                krylov.restart(*(part[stay, ..., : sizes.keep] for part in (ritz, x, y)))
-            look = krylov.size + sizes.between_looks
+            keep = sizes.keep
+            krylov.restart(stay, ritz[:, :keep], x[:, :, :keep], y[:, :, :keep])
         samples, kept = sorted(again), k
     return values, left.mT, right.mT

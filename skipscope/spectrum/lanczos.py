@@ -34,7 +34,6 @@ from skipscope.spectrum.plan import DENSE_BYTES, Costs, Route, costs
 from skipscope.spectrum.scale import Accuracy, default_tolerance, fresh_products, upper
 
 Which = Literal["largest", "smallest", "magnitude"]
-LOOKS = 4  # in a cycle
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def eigs(
     route = named_route(route)
     check_options(H, k, which, ("largest", "smallest", "magnitude"), tol, block, max_products, route)
     batch, _, n = H.shape
-    sizes = costs(H.shape, k, block, decomposition=9.0 * n**3, sides=1, looks=LOOKS)
+    sizes = costs(H.shape, k, block, decomposition=9.0 * n**3, sides=1)
     tolerance = default_tolerance(H.dtype) if tol is None else tol
     if route == "auto":
         route = sizes.route(H.device)

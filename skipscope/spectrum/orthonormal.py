@@ -47,18 +47,15 @@ class Basis:
         self.buffer[:, self.count : room] = block
         self.count = room
 
-    def rotated(self, vectors: Tensor, samples: Sequence[int] | None = None) -> Tensor:
-        """Combinations (B, p, k) of the rows, of all samples or of some, by position: (B, k, n)."""
-        return rotate(self.rows if samples is None else self.rows[list(samples)], vectors)
+    def rotated(self, samples: Sequence[int], vectors: Tensor) -> Tensor:
+        """For some of the samples, by position, combinations (B, p, k) of the rows: (B, k, n)."""
+        return rotate(self.rows if len(samples) == len(self.buffer) else self.rows[list(samples)], vectors)
 
     def become(self, rows: Tensor) -> None:
+        """Other rows, for fewer samples perhaps."""
+        if len(rows) != len(self.buffer):
+            self.buffer = rows.new_empty(len(rows), *self.buffer.shape[1:])
         self.count = rows.shape[1]
-        self.rows.copy_(rows)
-
-    def narrow(self, samples: Sequence[int]) -> None:
-        """Keep some of the samples, by position."""
-        rows = self.rows[list(samples)]
-        self.buffer = rows.new_empty(len(rows), *self.buffer.shape[1:])
         self.rows.copy_(rows)
 
 
@@ -97,7 +94,7 @@ def orthonormalise(
 
 
 def _orthonormal_block(block: Tensor, scale: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """block = R^T Q: Q (B, b, n), R (B, b, b) and R^-T, of which vectors that are replaced make no number."""
+    """block = R^T Q: Q (B, b, n), R (B, b, b) and R^-T, which has no numbers for vectors that were replaced."""
     wide = block.double()  # squares lose half of the digits
     gram = wide @ wide.mT  # B, b, b
     lower, failed = torch.linalg.cholesky_ex(gram)

@@ -106,7 +106,6 @@ class Costs:
     block: int  # vectors per product
     subspace: int  # basis vectors at the end of a cycle
     keep: int  # basis vectors that a restart keeps
-    between_looks: int  # vectors that come between two looks at what has converged
     dense: float
     dense_bytes: int
     iterative: float
@@ -124,18 +123,9 @@ class Costs:
 
 
 def costs(
-    shape: tuple[int, int, int],
-    k: int,
-    block: int | None,
-    decomposition: float,
-    sides: int,
-    steps: int = 14,
-    looks: int = 2,
+    shape: tuple[int, int, int], k: int, block: int | None, decomposition: float, sides: int, steps: int = 14
 ) -> Costs:
     """Both costs, where one product is taken to cost as much as that with a dense matrix, 2 m n.
-
-    looks: how often a whole cycle looks at what has converged. Each takes a decomposition, and saves the products up to
-    the next.
 
     dense:      2 m n min(m, n) to assemble + `decomposition` + two calls
     iterative:  P (2 m n + 8 max(m, n) p) + a fixed price per step, for P = sides (p + 12 (p - keep)) products: a full
@@ -151,7 +141,6 @@ def costs(
         block=block,
         subspace=subspace,
         keep=keep,
-        between_looks=max(block, (subspace - k) // looks),
         dense=2.0 * m * n * small + decomposition + 2 * STEP_FLOPS / batch,
         dense_bytes=8 * m * n * DENSE_COPIES,
         iterative=products * (2.0 * m * n + 8.0 * large * subspace) + products / sides / block * STEP_FLOPS / batch,

@@ -42,8 +42,6 @@ from skipscope.spectrum.scale import Accuracy, default_tolerance, exponents, fre
 
 Which = Literal["largest", "smallest"]
 STEPS = {"largest": 14, "smallest": 40}  # of a cycle: small values need polynomials of a high degree
-# In a cycle. The residuals of small values are within a tolerance of the largest long before they are known well.
-LOOKS = {"largest": 2, "smallest": 1}
 WIDEST_BLOCK = 8  # times the vectors of a filtered block are in a matrix at least
 PROBES = 32  # random signs for what the triplets leave of |A|_F^2
 
@@ -116,13 +114,7 @@ def svd(
     _, m, n = A.shape
     small, large = min(m, n), max(m, n)
     sizes = costs(
-        A.shape,
-        k,
-        block,
-        decomposition=6.0 * large * small**2 + 20.0 * small**3,
-        sides=2,
-        steps=STEPS[which],
-        looks=LOOKS[which],
+        A.shape, k, block, decomposition=6.0 * large * small**2 + 20.0 * small**3, sides=2, steps=STEPS[which]
     )
     tolerance = default_tolerance(A.dtype) if tol is None else tol
     if route == "dense":

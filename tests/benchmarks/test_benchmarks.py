@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks import page
+from benchmarks.__main__ import _rows_there
 from benchmarks.growth import exponent
 from benchmarks.guard import complaints, verdict
 from benchmarks.kit import OURS, Size, Way, Work, agrees, measured, summary
@@ -92,6 +93,17 @@ def test_the_verdict_is_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert verdict([row(5.0)], committed) == 0
     assert verdict([row(1.0)], committed) == 1
     assert "FAILED adding" in capsys.readouterr().err
+
+
+def test_rows_of_other_machines_are_not_mixed(tmp_path: Path) -> None:
+    machine = {"device": "one", "processor": "some", "cores": 2, "torch": "2", "python": "3", "load": [1.0]}
+    path = tmp_path / "gpu.json"
+    assert _rows_there(path, machine) == []
+    rows = [{"row": "full-spectra"}, {"row": "gone since"}]
+    path.write_text(json.dumps({"machine": machine, "rows": rows}), encoding="utf-8")
+    assert _rows_there(path, {**machine, "load": [4.0]}) == rows[:1]
+    with pytest.raises(SystemExit, match=r"another machine \(device: one, here another\)"):
+        _rows_there(path, {**machine, "device": "another"})
 
 
 def test_exponents_are_those_of_power_laws() -> None:

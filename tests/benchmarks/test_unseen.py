@@ -11,18 +11,23 @@ from sklearn.metrics import balanced_accuracy_score
 
 from benchmarks.check import PAGE, read, some_digits
 from benchmarks.unseen import judging, training
-from benchmarks.unseen.__main__ import COUNTS, LIST, networks, stored
+from benchmarks.unseen.__main__ import COUNTS, WRITTEN, list_of, networks, stored
 from benchmarks.unseen.networks import drawn
 from skipscope.check.rules import OPTIMISERS, Rule, rules_for
 
 
-def test_the_list_is_what_is_drawn() -> None:
-    listed = json.loads(LIST.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("judging", WRITTEN)
+def test_the_list_is_what_is_drawn(judging: str) -> None:
+    listed = json.loads(list_of(judging).read_text(encoding="utf-8"))
     assert listed["trains"] == training.__doc__
-    for of in ("judging", "plain"):
+    for of in WRITTEN[judging]:
         assert listed[of] == [{**each.record, "seed": each.seed} for each in networks(of)]  # type: ignore[union-attr]
         assert set(stored(of)["networks"]) == {each.name for each in networks(of)}
-    assert {each["number"] for each in listed["judging"]} == set(range(COUNTS["judging"]))
+    assert {each["number"] for each in listed[judging]} == set(range(COUNTS[judging]))
+
+
+def test_plain_networks_are_what_was_missed() -> None:
+    listed = json.loads(list_of("judging").read_text(encoding="utf-8"))
     assert all(24 <= each["depth"] <= 44 and each["norm"] == "batch" and not each["skips"] for each in listed["plain"])
 
 
@@ -36,8 +41,9 @@ def test_drawn_networks_are_the_same_again_and_give_scores(number: int) -> None:
     assert network.optimiser == judging.optimiser_of({"words": network.words})
 
 
-def test_each_class_has_two_fifths_at_least() -> None:
-    trains = [each["trains"] for each in stored("judging")["networks"].values()]
+@pytest.mark.parametrize("of", ["judging", "second"])
+def test_each_class_has_two_fifths_at_least(of: str) -> None:
+    trains = [each["trains"] for each in stored(of)["networks"].values()]
     assert 0.4 <= sum(trains) / len(trains) <= 0.6
     assert len(trains) >= 200
 
@@ -81,3 +87,4 @@ def test_the_thresholds_are_those_of_the_stored_networks() -> None:
 def test_the_page_has_the_stored_results() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert judging.report(stored("judging")["networks"], stored("plain")["networks"]) in page
+    assert judging.report_of_short_training(stored("second")["networks"]) in page

@@ -107,8 +107,6 @@ def test_a_basis_grows_beyond_its_room_and_changes_its_samples() -> None:
     more = torch.randn(3, 2, 7, generator=generator(1))
     basis.append(more)
     assert torch.equal(basis.rows, torch.cat([rows, more], 1))
-    basis.narrow([0, 2])
-    assert torch.equal(basis.rows, torch.cat([rows, more], 1)[[0, 2]])
     basis.become(rows[[0, 2]])
     assert torch.equal(basis.rows, rows[[0, 2]])
     basis.append(more[[0, 2]])

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear.jacobian import Among
 from skipscope.linear.operator import Dense, Operator
 from skipscope.spectrum.scale import default_tolerance
 from skipscope.spectrum.truncated_svd import SVD, svd
@@ -139,6 +140,27 @@ def test_samples_stop_when_they_have_converged() -> None:
         assert alone.products[0] == result.products[sample]
         assert principal_sines(alone.V[:1, :, :1], result.V[sample : sample + 1, :, :1]).max() < 1e-9
         assert (alone.S[0] - result.S[sample]).abs().max() < rounding(A)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_samples_that_go_on_in_the_company_of_others_find_the_same(transposed: bool) -> None:
+    """As on a GPU, where products of all samples are captured already."""
+    A = SINGULAR["easy beside hard"].make(torch.float64)
+    gone_on: list[list[int]] = []
+
+    class InCompany(Dense):
+        def go_on_with(self, samples: Sequence[int]) -> Operator:
+            gone_on.append(list(samples))
+            return Among(self, samples) if len(samples) < self.shape[0] else self
+
+    together = InCompany(A.dense())
+    alone, found = (svd(B.T if transposed else B, 4, route="iterative") for B in (A, together))
+    assert [1] in gone_on
+    assert found.converged.all()
+    torch.testing.assert_close(found.S, alone.S, rtol=1e-12, atol=0)
+    assert torch.equal(found.products, alone.products)
+    pairs = Among(Among(together, [1, 0]), [0])
+    torch.testing.assert_close(pairs.go_on_with([0]).dense(), A.take([1]).dense(), rtol=0, atol=0)
 
 
 def test_small_values_are_not_squared_away() -> None:

@@ -1,0 +1,308 @@
+"""The short training of a check: what learns, what does not, what it leaves alone and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import skipscope as ss
+from skipscope.check import short_training
+from skipscope.check.short_training import (
+    BATCH,
+    CLASSES,
+    ENOUGH,
+    FIRST,
+    LAST,
+    RATES,
+    SAMPLES,
+    Lesson,
+    ShortTraining,
+    few_samples,
+    train_shortly,
+)
+from skipscope.data import digits
+from skipscope.errors import InputError
+from skipscope.runs import as_json
+from tests.commands import run_command
+from tests.seeded import generator
+
+
+def data(count: int = 600) -> tuple[Tensor, Tensor]:
+    split, device = digits().train, torch.get_default_device()
+    return split.images(slice(count)).to(device), split.labels[:count]
+
+
+def trained(model: nn.Module, train_on: Any, *, optimiser: str) -> ShortTraining:
+    return train_shortly(model, Lesson.of(model, train_on), optimiser=optimiser)
+
+
+def perceptron(depth: int, gain: float = 1.0, width: int = 48) -> nn.Sequential:
+    torch.manual_seed(3)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for number in range(depth - 1):
+        layer = nn.Linear(width if number else 64, width)
+        nn.init.normal_(layer.weight, std=gain * layer.in_features**-0.5)
+        nn.init.zeros_(layer.bias)
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+def check(model: nn.Module, **options: Any) -> ss.Forecast:
+    images, labels = data()
+    return ss.check(model, images[:32], unit_spectra=False, train_on=(images, labels), **options)
+
+
+def test_what_learns_trains_though_a_rule_is_broken() -> None:
+    model = perceptron(4, gain=18.0)
+    alone = ss.check(model, data()[0][:32], unit_spectra=False)
+    assert alone.trains is False
+    assert alone.short_training is None
+    assert alone.to_dict()["short_training"] is None
+    forecast = check(model)
+    assert forecast.trains is True
+    assert not forecast.near
+    assert forecast.findings[0].name == "learns"
+    broken = {finding.name for finding in alone.problems}
+    notable = [finding for finding in forecast.findings if finding.severity == "notable"]
+    assert {finding.name for finding in notable} == broken
+    assert all(finding.sentence.endswith("A short training learns all the same.") for finding in notable)
+    assert "A short training learns: within" in forecast.short
+    assert "Copies were trained for" in forecast.short
+    found = json.loads(as_json(forecast.to_dict()))["short_training"]
+    assert found["learns"]
+    assert found["learnt"] >= ENOUGH
+    assert found["samples"] == 600
+    assert found["classes"] == 10
+
+
+def test_what_does_not_learn_is_a_problem_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates that move nothing: no rule on the weights sees it."""
+    monkeypatch.setitem(RATES, "sgd", (1e-12, 1e-11))
+    forecast = check(perceptron(3, gain=1.4))
+    assert [finding.name for finding in forecast.problems] == ["does not learn"]
+    assert forecast.trains is False
+    assert not forecast.near
+    (finding,) = forecast.problems
+    assert finding.value == finding.numbers["learnt"] < ENOUGH
+    assert "expected: at least 70%" in finding.sentence
+
+
+def test_a_network_that_fails_keeps_what_the_rules_say_of_it() -> None:
+    forecast = check(perceptron(70, gain=0.5, width=16))
+    assert forecast.trains is False
+    assert [finding.name for finding in forecast.problems][-1] == "does not learn"
+    assert "states vanish" in [finding.name for finding in forecast.problems]
+    assert all(finding.severity == "problem" for finding in forecast.findings)
+
+
+def test_a_training_answers_what_few_samples_cannot() -> None:
+    images, labels = data()
+    model = perceptron(3, gain=1.4)
+    assert ss.check(model, images[:2], unit_spectra=False).trains is None
+    forecast = ss.check(model, images[:2], unit_spectra=False, train_on=(images, labels))
+    assert forecast.trains is True
+    assert forecast.unanswered
+    assert not any(sentence in forecast.short for sentence in forecast.unanswered.values())
+
+
+def test_the_model_is_left_as_it_is() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)).train()
+    before = copy.deepcopy(model.state_dict())
+    random_state = torch.get_rng_state()
+    images, labels = data(200)
+    found = trained(model, (images, labels), optimiser="adam")
+    assert found.learns
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert trained(model, (images, labels), optimiser="adam") == found
+
+
+def test_the_best_rates_go_on_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough is out of reach: all rates get their first steps, two of them all."""
+    monkeypatch.setattr(short_training, "ENOUGH", 2.0)
+    monkeypatch.setattr(short_training, "FIRST", 30)
+    monkeypatch.setattr(short_training, "LAST", 50)
+    images, labels = data(BATCH)
+    found = trained(perceptron(3, gain=1.4), (images, labels), optimiser="sgd")
+    assert [attempt.rate for attempt in found.attempts] == list(RATES["sgd"])
+    assert sorted(attempt.steps for attempt in found.attempts) == [30, 30, 50, 50]
+    last = max(attempt.learnt for attempt in found.attempts if attempt.steps == 30)
+    assert all(attempt.learnt >= last for attempt in found.attempts if attempt.steps == 50)
+    assert found.steps == 160
+    assert 30 < FIRST < LAST
+
+
+def test_a_rate_at_which_the_loss_is_not_finite_is_given_up() -> None:
+    images, labels = data()
+    found = trained(perceptron(40, gain=8.0), (images, labels), optimiser="sgd")
+    assert not found.learns
+    assert any(attempt.steps < 20 and attempt.last_loss == float("inf") for attempt in found.attempts)
+    assert json.loads(as_json(found.to_dict()))["rates"][0]["last_loss"] is None
+
+
+def test_few_samples_of_the_most_frequent_classes() -> None:
+    labels = torch.cat([torch.full((20 + 60 * number,), number, device="cpu") for number in range(14)])
+    chosen = few_samples(labels)
+    assert len(chosen) == len(set(chosen.tolist())) == SAMPLES
+    assert set(labels[chosen].tolist()) == set(range(14 - CLASSES, 14))
+    assert few_samples(labels).equal(chosen)
+    assert not few_samples(labels, seed=1).equal(chosen)
+
+
+def test_inputs_by_name_and_what_carries_no_batch() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = perceptron(3, gain=1.4)
+
+        def forward(self, images: Tensor, factors: Tensor) -> Tensor:
+            return self.body(images * factors)
+
+    images, labels = data()
+    found = trained(Scaled(), ({"images": images, "factors": torch.ones(8)}, labels), optimiser="sgd")
+    assert found.learns
+
+
+class Values(nn.Module):
+    """One number for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = perceptron(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)[:, 0]
+
+
+def frozen() -> nn.Module:
+    return perceptron(3).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("make", "labels", "message"),
+    [
+        (lambda: perceptron(3), torch.zeros(200, device="cpu"), "expected labels as a tensor of whole numbers"),
+        (lambda: perceptron(3), [1, 2, 3], "expected labels as a tensor of whole numbers"),
+        (lambda: perceptron(3), torch.arange(7, device="cpu"), "one label for each of the 200 samples"),
+        (lambda: perceptron(3), torch.ones(200, device="cpu").long(), "labels of two classes or more"),
+        (lambda: perceptron(3), torch.arange(200, device="cpu") - 5, "labels of two classes or more"),
+        (lambda: perceptron(3), torch.arange(200, device="cpu") % 12, "labels from 0 to 9, one for each score"),
+        (Values, torch.arange(200, device="cpu") % 2, "leave train_on out"),
+        (frozen, torch.arange(200, device="cpu") % 2, "no weights to train"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(make: Any, labels: Any, message: str) -> None:
+    images, _ = data(200)
+    with pytest.raises(InputError, match=message):
+        trained(make(), (images, labels), optimiser="sgd")
+
+
+def test_too_few_samples_and_what_is_no_pair() -> None:
+    images, labels = data(BATCH - 1)
+    with pytest.raises(InputError, match=f"at least {BATCH} samples to train on"):
+        trained(perceptron(3), (images, labels), optimiser="sgd")
+    with pytest.raises(InputError, match=r"train_on=\(samples, labels\)"):
+        ss.check(perceptron(3), images[:32], unit_spectra=False, train_on=images)  # type: ignore[arg-type]
+
+
+def test_samples_that_a_choice_leaves_too_few_of() -> None:
+    images, _ = data(300)
+    hundred = torch.arange(300, device="cpu") % 100
+    with pytest.raises(InputError, match="got 30 of the 10 most frequent of all classes"):
+        Lesson.of(perceptron(3), (images, hundred))
+    rare = torch.zeros(4000, device="cpu").long()
+    rare[0] = 1
+    while 0 in few_samples(rare).tolist():  # the one sample of the second class is not drawn
+        rare = rare.roll(1)
+    with pytest.raises(InputError, match="none of them so rare"):
+        Lesson.of(perceptron(3), (torch.zeros(4000, 1, 8, 8), rare))
+
+
+def test_of_several_outputs_none_is_guessed() -> None:
+    class Two(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.body, self.more = perceptron(3, gain=1.4), nn.Linear(10, width)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            scores = self.body(x)
+            return self.more(scores), scores
+
+    images, labels = data()
+    with pytest.raises(InputError, match=r"several are possible \(\(64, 30\), \(64, 10\)\)"):
+        trained(Two(30), (images, labels), optimiser="sgd")
+    assert trained(Two(5), (images, labels), optimiser="sgd").learns
+
+
+def test_what_an_optimiser_does_not_take_is_said() -> None:
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.EmbeddingBag(17, 10, sparse=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.words(x.flatten(1).mul(16).long())
+
+    images, labels = data()
+    with pytest.raises(InputError, match=r"Sparse cannot be trained: .*sparse gradients"):
+        trained(Sparse(), (images, labels), optimiser="adam")
+
+
+def test_remedies_are_not_said_to_mend_a_training() -> None:
+    """They were tried for the rule, and no training was repeated with them."""
+    forecast = check(perceptron(40, gain=8.0))
+    assert forecast.trials
+    assert "does not learn" in [finding.name for finding in forecast.problems]
+    sentence = forecast.problems[-1].sentence
+    assert f"- {sentence[:40]}" in forecast.short
+    assert f"{sentence} No remedy" not in forecast.short.replace("\n  ", " ")
+    assert "does not learn" not in str(forecast._tried())
+
+
+def test_layers_without_gradients_stay_a_problem() -> None:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.body = nn.Linear(8, 8), perceptron(3, gain=1.4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(self.first(x).detach())
+
+    forecast = check(Cut())
+    assert forecast.trains is False
+    assert [finding.name for finding in forecast.problems] == ["gradients are cut off"]
+    assert "A short training learns: within" in forecast.short
+
+
+def test_half_precision_is_trained_in_full() -> None:
+    images, labels = data()
+    found = trained(perceptron(3, gain=1.4).bfloat16(), (images.bfloat16(), labels), optimiser="sgd")
+    assert found.learns
+
+
+def test_progress_is_that_above_a_guess() -> None:
+    """Nine tenths have one label: to say it always is no progress."""
+    images = torch.randn(400, 1, 8, 8, generator=generator(0))
+    labels = (torch.arange(400, device="cpu") % 10 == 0).long()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1), nn.ReLU(), nn.Linear(1, 2))
+    found = trained(model, (images, labels), optimiser="sgd")
+    assert found.guess == pytest.approx(0.9)
+    assert found.best.learnt < 0.2
+    assert not found.learns
+
+
+def test_the_command_trains_on_a_data_set(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--data", "digits", "--train", "--no-units", "--json")
+    assert run_command(monkeypatch, "check", "skipscope:resnet8-digits-n4", *options) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["trains"]
+    assert found["short_training"]["learns"]
+    assert run_command(monkeypatch, "check", "skipscope:resnet8-digits-n4", "--train") == 2
+    assert "name a data set with --data" in capsys.readouterr().err
