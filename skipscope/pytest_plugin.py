@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def assert_trainable() -> Callable[..., Forecast]:
-    """A function of a model, a batch and the options of `skipscope.check`, which fails in the words of that check unless
-    the model is expected to train; it returns the forecast."""
+    """A function of a model, a batch and the options of `skipscope.check`. It fails, in the words of that check, unless
+    the model is expected to train, and returns the forecast."""
 
     def assert_trainable(model: nn.Module, x: Any, **options: Any) -> Forecast:
         __tracebackhide__ = True

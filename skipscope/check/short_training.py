@@ -111,7 +111,7 @@ class ShortTraining:
     def note(self) -> str:
         rates = ", ".join(f"{attempt.rate:g}" for attempt in self.attempts)
         return (
-            f"Copies were trained for {self.steps} steps in all, at the rates {rates}, on {self.samples} samples of "
+            f"Copies were trained for {self.steps} steps in all (rate: {rates}) on {self.samples} samples of "
             f"{self.classes} classes. What they learn counts more than the rules on the weights before training."
         )
 
