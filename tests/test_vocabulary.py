@@ -51,7 +51,7 @@ VOCABULARY = {
 OWN = {
     "alignment": "classes of tail grids chance",
     "build": "",
-    "check": "optimiser unit_spectra",
+    "check": "optimiser unit_spectra train_on",
     "collapse": "classifier batch samples_per_class",
     "condition_number": "reduce leave_out channel batched precision size limit",
     "conditioning": "targets states weights training",

@@ -31,7 +31,7 @@ from benchmarks.machine import described
 from benchmarks.page import put_between
 from benchmarks.unseen import judging, training
 from benchmarks.unseen.networks import Earlier, Network, drawn, earlier, plain_with_batch_norm
-from skipscope.runs import as_json, write_whole
+from skipscope.runs import write_whole
 
 COUNTS = {"calibration": 134, "judging": 210, "plain": 24, "second": 204}
 LISTS = (*COUNTS, "earlier")
@@ -72,7 +72,7 @@ def train(of: str) -> None:
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         for name, record in pool.imap_unordered(one, left):
             found[name] = record
-            text = as_json({"machine": described(), "networks": dict(sorted(found.items()))})  # a loss may be infinite
+            text = json.dumps({"machine": described(), "networks": dict(sorted(found.items()))}, indent=1)
             write_whole(RESULTS / f"unseen-{of}.json", f"{text}\n".encode())
             print(name, record, file=sys.stderr, flush=True)
 
