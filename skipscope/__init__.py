@@ -49,7 +49,7 @@ __all__ = defer(
     __name__,
     {
         "": "plot",
-        "check": "Forecast check",
+        "check": "Forecast ShortTraining check",
         "errors": "InputError SkipscopeError TraceError",
         "findings": "Finding",
         "inspection": "Report Result inspect load report",

@@ -2,5 +2,6 @@
 
 from skipscope.check.checking import check
 from skipscope.check.forecast import Forecast
+from skipscope.check.short_training import ShortTraining
 
-__all__ = ["Forecast", "check"]
+__all__ = ["Forecast", "ShortTraining", "check"]
