@@ -3,7 +3,7 @@
     python -m benchmarks.check train     # trains what is not in results/check.json yet; can be stopped and resumed
     python -m benchmarks.check measure   # the signals of all of them, anew
     python -m benchmarks.check margins   # their standard errors over samples, beside the signals that are stored
-    python -m benchmarks.check report    # what the present rules say of them, into docs/check.md
+    python -m benchmarks.check report    # what the present rules say of them, into docs/check-accuracy.md
     python -m benchmarks.check units     # gains and spreads of residual units, the table of docs/check.md
 
 "Trains" means here: in one of 15 epochs of the 1,437 training digits (batches of 64, momentum 0.9, constant rate, no
@@ -41,7 +41,7 @@ from skipscope.numerics import seed_of
 from skipscope.runs import write_whole
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "check.md"
+PAGE = Path(__file__).parent.parent / "docs" / "check-accuracy.md"
 BEGIN = "<!-- from here on: written by python -m benchmarks.check report -->"
 END = "<!-- end of what it writes about earlier networks -->"
 OPTIMISER = "sgd"

@@ -1,7 +1,7 @@
 """The rival of `skipscope check`: near-unit Koopman mass, on the networks that the check was judged on.
 
     python -m benchmarks.koopman measure   # of all networks of results/check.json and of the drawn ones
-    python -m benchmarks.koopman report    # thresholds from the first lists, tables of the others into docs/check.md
+    python -m benchmarks.koopman report    # thresholds from the first lists, tables into docs/check-accuracy.md
 
 Kim, Taniguchi, Kawano, Iwasawa, Matsuo: Residual Koopman Spectral Profiling for Predicting and Preventing Transformer
 Training Instability (arXiv 2602.22988). What the abstract and summaries of it say: from one forward pass at

@@ -1,7 +1,7 @@
 """Why `skipscope check` misses plain networks with batch norm of 24 to 44 layers.
 
     python -m benchmarks.plain_batch_norm measure   # into results/plain-batch-norm.json; about ten minutes of one core
-    python -m benchmarks.plain_batch_norm report    # the tables of docs/check.md
+    python -m benchmarks.plain_batch_norm report    # the tables of docs/check-accuracy.md
 
 Three questions. How fast do gradients grow with depth? With batch norm and ReLU a plain network multiplies them by
 sqrt(pi / (pi - 1)) = 1.211 per layer, at large width and batch (Yang, Pennington, Rao, Sohl-Dickstein, Schoenholz: A

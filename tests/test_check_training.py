@@ -11,15 +11,18 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.check import short_training
+from skipscope.check import checking, short_training
 from skipscope.check.short_training import (
     BATCH,
     CLASSES,
+    DOUBTFUL,
     ENOUGH,
     FIRST,
-    LAST,
+    HOPELESS,
+    QUICKLY,
     RATES,
     SAMPLES,
+    Attempt,
     Lesson,
     ShortTraining,
     few_samples,
@@ -38,7 +41,7 @@ def data(count: int = 600) -> tuple[Tensor, Tensor]:
 
 
 def trained(model: nn.Module, train_on: Any, *, optimiser: str) -> ShortTraining:
-    return train_shortly(model, Lesson.of(model, train_on), optimiser=optimiser)
+    return train_shortly(Lesson.of(model, train_on), optimiser=optimiser)
 
 
 def perceptron(depth: int, gain: float = 1.0, width: int = 48) -> nn.Sequential:
@@ -75,7 +78,7 @@ def test_what_learns_trains_though_a_rule_is_broken() -> None:
     assert "Copies were trained for" in forecast.short
     found = json.loads(as_json(forecast.to_dict()))["short_training"]
     assert found["learns"]
-    assert found["learnt"] >= ENOUGH
+    assert found["learnt"] >= (QUICKLY if found["rates"][-1]["steps"] <= FIRST else ENOUGH)
     assert found["samples"] == 600
     assert found["classes"] == 10
 
@@ -88,8 +91,10 @@ def test_what_does_not_learn_is_a_problem_of_its_own(monkeypatch: pytest.MonkeyP
     assert forecast.trains is False
     assert not forecast.near
     (finding,) = forecast.problems
-    assert finding.value == finding.numbers["learnt"] < ENOUGH
+    assert finding.value == finding.numbers["learnt"] < HOPELESS
     assert "expected: at least 70%" in finding.sentence
+    assert forecast.short_training is not None
+    assert {attempt.steps for attempt in forecast.short_training.attempts} == {FIRST}  # none goes on
 
 
 def test_a_network_that_fails_keeps_what_the_rules_say_of_it() -> None:
@@ -125,18 +130,51 @@ def test_the_model_is_left_as_it_is() -> None:
 
 
 def test_the_best_rates_go_on_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough is out of reach: all rates get their first steps, two of them all."""
-    monkeypatch.setattr(short_training, "ENOUGH", 2.0)
-    monkeypatch.setattr(short_training, "FIRST", 30)
-    monkeypatch.setattr(short_training, "LAST", 50)
+    """Enough is out of reach: all rates get their first steps, two of them more, and the better of them all."""
+    for name, number in (("QUICKLY", 2.0), ("ENOUGH", 2.0), ("DOUBTFUL", 0.0), ("HOPELESS", -1.0)):
+        monkeypatch.setattr(short_training, name, number)
+    for name, steps in (("FIRST", 30), ("LAST", 50), ("LONGEST", 60)):
+        monkeypatch.setattr(short_training, name, steps)
     images, labels = data(BATCH)
     found = trained(perceptron(3, gain=1.4), (images, labels), optimiser="sgd")
     assert [attempt.rate for attempt in found.attempts] == list(RATES["sgd"])
-    assert sorted(attempt.steps for attempt in found.attempts) == [30, 30, 50, 50]
+    assert sorted(attempt.steps for attempt in found.attempts) == [30, 30, 50, 60]
     last = max(attempt.learnt for attempt in found.attempts if attempt.steps == 30)
-    assert all(attempt.learnt >= last for attempt in found.attempts if attempt.steps == 50)
-    assert found.steps == 160
-    assert 30 < FIRST < LAST
+    assert all(attempt.learnt >= last for attempt in found.attempts if attempt.steps > 30)
+    assert found.best.steps == 60
+    assert found.steps == 170
+    assert not found.learns
+
+
+def test_the_best_goes_on_only_where_it_is_not_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("QUICKLY", 2.0), ("ENOUGH", 2.0), ("DOUBTFUL", 1.5), ("HOPELESS", -1.0)):
+        monkeypatch.setattr(short_training, name, number)
+    for name, steps in (("FIRST", 30), ("LAST", 50), ("LONGEST", 60)):
+        monkeypatch.setattr(short_training, name, steps)
+    found = trained(perceptron(3, gain=1.4), data(BATCH), optimiser="sgd")
+    assert sorted(attempt.steps for attempt in found.attempts) == [30, 30, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ("learnt", "steps", "learns", "near"),
+    [
+        (QUICKLY, FIRST, True, False),
+        (QUICKLY, FIRST + 1, False, True),  # what learns more slowly has to learn more
+        (ENOUGH, FIRST + 1, True, False),
+        (DOUBTFUL, FIRST, False, True),
+        (DOUBTFUL - 0.01, 1000, False, False),
+    ],
+)
+def test_how_much_has_to_be_learnt(learnt: float, steps: int, learns: bool, near: bool) -> None:
+    found = ShortTraining((Attempt(0.1, 40, 0.0, float("inf")), Attempt(0.01, steps, learnt, 1.0)), 600, 10, 0.1)
+    assert (found.learns, found.near) == (learns, near)
+    assert found.finding.threshold == (QUICKLY if steps <= FIRST else ENOUGH)
+    assert found.finding.name == ("learns" if learns else "does not learn")
+
+
+def test_where_all_rates_diverge_the_longest_is_named() -> None:
+    found = ShortTraining((Attempt(0.1, 30, 0.1, float("inf")), Attempt(0.01, 100, 0.0, float("inf"))), 600, 10, 0.1)
+    assert "at no rate is the loss finite for more than 100 steps" in found.finding.sentence
 
 
 def test_a_rate_at_which_the_loss_is_not_finite_is_given_up() -> None:
@@ -145,6 +183,28 @@ def test_a_rate_at_which_the_loss_is_not_finite_is_given_up() -> None:
     assert not found.learns
     assert any(attempt.steps < 20 and attempt.last_loss == float("inf") for attempt in found.attempts)
     assert json.loads(as_json(found.to_dict()))["rates"][0]["last_loss"] is None
+
+
+def test_a_rate_that_diverges_does_not_take_the_place_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fragile(nn.Module):
+        """Its output is not finite once a weight has moved far."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = perceptron(3, gain=1.4)
+            self.start = nn.Parameter(self.body[1].weight.detach().clone(), requires_grad=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            moved = (self.body[1].weight - self.start).detach().norm()
+            return self.body(x) / (moved < 0.5)
+
+    monkeypatch.setattr(short_training, "HOPELESS", -1.0)
+    found = trained(Fragile(), data(), optimiser="sgd")
+    steps = {attempt.rate: attempt.steps for attempt in found.attempts}
+    assert steps[0.1] < FIRST
+    assert steps[0.01] < FIRST
+    assert steps[0.001] > FIRST
+    assert steps[0.0001] > FIRST
 
 
 def test_few_samples_of_the_most_frequent_classes() -> None:
@@ -196,12 +256,30 @@ def frozen() -> nn.Module:
         (lambda: perceptron(3), torch.arange(200, device="cpu") % 12, "labels from 0 to 9, one for each score"),
         (Values, torch.arange(200, device="cpu") % 2, "leave train_on out"),
         (frozen, torch.arange(200, device="cpu") % 2, "no weights to train"),
+        (lambda: perceptron(3), torch.zeros(200, dtype=torch.long, device="meta"), "expected labels as a tensor of"),
+        (lambda: nn.ReLU().forward, torch.arange(200, device="cpu") % 2, "expected a torch.nn.Module as the model"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), torch.arange(200, device="cpu") % 2, "no shape yet"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(make: Any, labels: Any, message: str) -> None:
     images, _ = data(200)
     with pytest.raises(InputError, match=message):
         trained(make(), (images, labels), optimiser="sgd")
+
+
+def test_samples_that_are_not_finite_are_refused() -> None:
+    images, labels = data(200)
+    images = images.clone()
+    images[150, 0, 3, 3] = float("nan")
+    with pytest.raises(InputError, match="expected finite inputs"):
+        trained(perceptron(3), (images, labels), optimiser="sgd")
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "measured", None)
+    images, labels = data(200)
+    with pytest.raises(InputError, match="one for each score of the output, got 10"):
+        ss.check(perceptron(3), images[:32], train_on=(images, torch.where(labels == 9, 10, labels)))
 
 
 def test_too_few_samples_and_what_is_no_pair() -> None:
@@ -285,6 +363,64 @@ def test_half_precision_is_trained_in_full() -> None:
     images, labels = data()
     found = trained(perceptron(3, gain=1.4).bfloat16(), (images.bfloat16(), labels), optimiser="sgd")
     assert found.learns
+
+
+def test_gradients_reach_the_copies_alone() -> None:
+    """Hooks and functions of the model may hold on to its own weights, samples to what made them."""
+    images, labels = data(200)
+    scale = torch.ones((), requires_grad=True)
+    scale.grad = torch.tensor(5.0)
+    samples = images * scale
+    model = perceptron(3, gain=1.4)
+    found = trained(model, (samples, labels), optimiser="sgd")
+    assert found.learns
+    assert float(scale.grad) == 5.0
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_copy_that_computes_with_the_models_own_weights_is_refused() -> None:
+    model = perceptron(3, gain=1.4)
+    own = model.forward
+    model.forward = lambda x: own(x)  # type: ignore[method-assign]  # as torch.compile(model.forward) does
+    with pytest.raises(InputError, match="computes with the weights of the model that it is copied from"):
+        trained(model, data(200), optimiser="sgd")
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_an_output_of_probabilities_is_trained_by_its_logarithm() -> None:
+    class Evaluated(nn.Module):
+        """Scores in training, probabilities in evaluation mode, as here."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = perceptron(5, gain=1.4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x) if self.training else self.body(x).softmax(1)
+
+    found = trained(Evaluated(), data(), optimiser="sgd")
+    assert found.learns
+    assert found.probabilities
+    assert "took their logarithm" in found.note
+    assert not trained(perceptron(5, gain=1.4), data(), optimiser="sgd").probabilities
+
+
+@pytest.mark.parametrize("rare", [1, 3, 15, 75])
+def test_to_say_the_most_frequent_label_always_is_not_to_learn(rare: int) -> None:
+    class Constant(nn.Module):
+        """Its scores are a bias: there is nothing else to learn."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.zeros(1, 64)), nn.Parameter(torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.bias + 0 * (x.flatten(1) @ self.weight.T)
+
+    images = torch.randn(1500, 1, 8, 8, generator=generator(0))
+    labels = (torch.arange(1500, device="cpu") < rare).long()
+    found = trained(Constant(), (images, labels), optimiser="sgd")
+    assert found.best.learnt < HOPELESS
 
 
 def test_progress_is_that_above_a_guess() -> None:

@@ -6,14 +6,15 @@
     python -m benchmarks.unseen fit                      # the thresholds that the calibration networks give
     python -m benchmarks.unseen train judging            # once rules and thresholds are fixed
     python -m benchmarks.unseen train plain              # plain networks with batch norm of 24 to 44 layers, likewise
-    python -m benchmarks.unseen list second              # other networks, which judge the short training
-    python -m benchmarks.unseen train second             # once that is fixed
+    python -m benchmarks.unseen list third               # other networks, which judge the short training
+    python -m benchmarks.unseen train third              # once that is fixed
     python -m benchmarks.unseen ceiling                  # what a forest of trees makes of the same signals
-    python -m benchmarks.unseen report [second]          # the figure of a list that judges, into docs/check.md
+    python -m benchmarks.unseen report [third]           # the figure of a list, into docs/check-accuracy.md
 
-The numbers of the short training come from its course on the calibration and the judging networks, whose outcomes were
-known by then. Each network is drawn by `networks.py`; `training.py` says what "trains" means. Two processes of one
-thread each; about 15 seconds of one core a network.
+The list `second` judged the first form of the short training, which ended earlier. The numbers of the present one come
+from its course on the calibration, the judging and the second networks, whose outcomes were known by then
+(`python -m benchmarks.unseen.courses`). Each network is drawn by `networks.py`; `training.py` says what "trains" means.
+Two processes of one thread each; about 15 seconds of one core a network.
 """
 
 from __future__ import annotations
@@ -33,14 +34,20 @@ from benchmarks.unseen import judging, training
 from benchmarks.unseen.networks import Earlier, Network, drawn, earlier, plain_with_batch_norm
 from skipscope.runs import write_whole
 
-COUNTS = {"calibration": 134, "judging": 210, "plain": 24, "second": 204}
+COUNTS = {"calibration": 134, "judging": 210, "plain": 24, "second": 204, "third": 210}
 LISTS = (*COUNTS, "earlier")
-WRITTEN = {"judging": ("judging", "plain"), "second": ("second",)}  # lists that were written down together
+WRITTEN = {  # lists that were written down together
+    "judging": ("judging", "plain"),
+    "second": ("second",),
+    "third": ("third",),
+}
+TRAINED_SHORTLY = ("second", "third")  # as well
+REPORTED = ("judging", "third")
 PROCESSES = 2
 BEGIN = "<!-- from here on: written by python -m benchmarks.unseen report -->"
 END = "<!-- end of what it writes about unseen networks -->"
-BEGIN_SECOND = "<!-- from here on: written by python -m benchmarks.unseen report second -->"
-END_SECOND = "<!-- end of what it writes about the short training -->"
+BEGIN_THIRD = "<!-- from here on: written by python -m benchmarks.unseen report third -->"
+END_THIRD = "<!-- end of what it writes about the short training -->"
 
 
 def networks(of: str) -> Sequence[Network | Earlier]:
@@ -66,7 +73,7 @@ def write_list(of: str) -> None:
 
 
 def train(of: str) -> None:
-    one = training.trained_twice if of == "second" else training.trained
+    one = training.trained_twice if of in TRAINED_SHORTLY else training.trained
     found = stored(of)["networks"]
     left = [network for network in networks(of) if network.name not in found]
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
@@ -78,9 +85,9 @@ def train(of: str) -> None:
 
 
 def report(of: str) -> None:
-    if of == "second":
-        text = judging.report_of_short_training(stored("second")["networks"])
-        put_between(PAGE, BEGIN_SECOND, END_SECOND, text)
+    if of == "third":
+        text = judging.report_of_short_training(stored("third")["networks"])
+        put_between(PAGE, BEGIN_THIRD, END_THIRD, text)
     else:
         text = judging.report(stored("judging")["networks"], stored("plain")["networks"])
         put_between(PAGE, BEGIN, END, text)
@@ -92,8 +99,9 @@ def main() -> None:
     parser.add_argument("what", choices=("list", "train", "fit", "ceiling", "report"))
     parser.add_argument("of", nargs="?", choices=LISTS, default="judging", help="which networks")
     options = parser.parse_args()
-    if options.what in ("list", "report") and options.of not in WRITTEN:
-        parser.error(f"expected one of {', '.join(WRITTEN)}, the lists that judge, got {options.of}")
+    lists = {"list": tuple(WRITTEN), "report": REPORTED}.get(options.what, LISTS)
+    if options.of not in lists:
+        parser.error(f"expected one of {', '.join(lists)}, lists that judge, got {options.of}")
     if options.what == "train":
         train(options.of)
     elif options.what == "fit":

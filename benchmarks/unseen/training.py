@@ -35,7 +35,7 @@ def trained_twice(network: Network | Earlier) -> tuple[str, dict[str, Any]]:
     torch.set_num_threads(1)
     began = time.process_time()
     model, data = network.build(), digits().train
-    short = train_shortly(model, Lesson.of(model, (data.images(), data.labels)), optimiser=network.optimiser)
+    short = train_shortly(Lesson.of(model, (data.images(), data.labels)), optimiser=network.optimiser)
     seconds = round(time.process_time() - began, 1)
     name, record = trained(network)
     return name, {**record, "short_training": {**short.to_dict(), "seconds": seconds}}

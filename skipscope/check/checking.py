@@ -70,7 +70,7 @@ def check(
     )
     unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found, rules)
     findings = _findings(found, origin, spectra, tried, broken, rules)
-    trained = None if lesson is None else train_shortly(model, lesson, optimiser=optimiser, seed=seed)
+    trained = None if lesson is None else train_shortly(lesson, optimiser=optimiser, seed=seed)
     findings = findings or _as_expected(found, unanswered, rules)
     if trained is not None:
         findings = _with_training(findings, trained)

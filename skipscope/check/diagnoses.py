@@ -36,7 +36,7 @@ def diagnoses(model: nn.Module, x: Any, branch_ends: Collection[str] = ()) -> li
     model = unwrapped(model)
     with _running_modules(model) as running, _Rectified(running) as rectified, training_pass(model, x) as run:
         output = next(iter(floats(run.output)), None)
-        probabilities = output is not None and _are_probabilities(output.detach())
+        probabilities = output is not None and are_probabilities(output.detach())
         last = run.states[-1].layer
     sentences = _equal_rows(model, {*branch_ends, *([f"{last}.weight"] if last != OUTPUT else [])})
     if rectified.dead:
@@ -86,7 +86,7 @@ def _equal_rows(model: nn.Module, usual: Collection[str]) -> list[str]:
     return sentences
 
 
-def _are_probabilities(output: Tensor) -> bool:
+def are_probabilities(output: Tensor) -> bool:
     if output.dim() < 2 or not bool(((output >= 0) & (output <= 1)).all()):
         return False
     for axis in {1, output.dim() - 1}:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from skipscope.check.remedies import Trial
+from skipscope.check.remedies import NOT_FINITE, Trial
 from skipscope.check.rules import DEVIATIONS, Rule, by_signal, rules_for
 from skipscope.check.short_training import DOES_NOT_LEARN, ShortTraining
 from skipscope.findings import Finding, in_lines
@@ -67,8 +67,8 @@ class Forecast:
     def near(self) -> bool:
         """Whether the verdict hangs on a number that is near its threshold: with other samples, or after a longer
         training, it might be another."""
-        if self.short_training is not None:
-            return self.short_training.near
+        if self.short_training is not None:  # and nothing without a threshold stands against it
+            return self.short_training.near and all(finding.threshold is not None for finding in self.problems)
         if self.problems:
             return all(finding.near for finding in self.problems)
         return any(self._near(rule) for rule in self.rules)
@@ -198,7 +198,7 @@ class Forecast:
 
     def _tried(self) -> Table:
         shown = {signal: rules[0] for signal, rules in by_signal(self.rules).items()}
-        broken = ", ".join(finding.name for finding in self._mendable)
+        broken = ", ".join(rule.name for rule in self.rules if rule.broken(self.signals)) or NOT_FINITE
         rows = [("as it is", *(rule.shown(self.signals[signal]) for signal, rule in shown.items()), broken)]
         rows += [
             (

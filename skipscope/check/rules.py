@@ -2,8 +2,9 @@
 where one is broken.
 
 The thresholds come from `python -m benchmarks.unseen fit`: those with the largest balanced accuracy on its calibration
-networks that no published network breaks. They are right about other networks as often as `docs/check.md` says. Adam
-rescales the step of every weight, and so trains networks whose states or gradients are far from the size of 1.
+networks that no published network breaks. How often they are right about other networks is in
+`docs/check-accuracy.md`. Adam rescales the step of every weight, and so trains networks whose states or gradients are
+far from the size of 1.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """A short training on copies of the model: does it learn a few samples?
 
 From the user's data SAMPLES samples of at most CLASSES classes are taken, few enough to be learnt in a few hundred
-steps of BATCH samples. Each rate of the optimiser gets FIRST steps, and the GO_ON that have learnt most go on until
-they have had LAST. What is learnt is the share of right answers in WINDOW steps in a row, counted while it trains,
-above that of a guess: 0 for the answer that is right most often, 1 where all are right. The training ends where ENOUGH
-is learnt; a rate is given up where its first steps have not learnt HOPELESS, and where a loss is not finite.
+steps of BATCH samples. Each rate of the optimiser gets FIRST steps. The GO_ON that have learnt most go on until they
+have had LAST steps, and the best of them, where it is not clear by then, until it has had LONGEST. What is learnt is
+the share of right answers in WINDOW steps in a row, counted while it trains, above that of a guess: 0 for the answer
+that is right most often, 1 where all are right. The training ends where QUICKLY is learnt in the first steps, or ENOUGH
+later; a rate is given up where its first steps have not learnt HOPELESS, and where a loss is not finite.
 
-At most GO_ON + 1 copies are there at a time, the best so far and the one that is being trained. Batch norms are as in
-training and dropout is off, as elsewhere in a check.
+At most GO_ON + 1 copies are there at a time, the best so far and the one that is being trained; of a model in half
+precision they are in float32. Batch norms are as in training and dropout is off, as elsewhere in a check.
 
-These numbers were chosen with networks of which it is known whether they train (`docs/check.md`).
+These numbers were chosen with networks of which it is known whether they train (`docs/check-accuracy.md`).
 """
 
 from __future__ import annotations
@@ -22,27 +23,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from skipscope.check.diagnoses import are_probabilities
+from skipscope.check.states import checked_model, in_training, output_of, refuse_infinite
 from skipscope.errors import InputError, first_line
 from skipscope.findings import Finding
 from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import float_tensors
 from skipscope.numerics import random_numbers
-from skipscope.trace.export import does_not_run, in_full_precision
+from skipscope.trace.export import in_full_precision
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.running_statistics import copied
-from skipscope.trace.undisturbed import undisturbed, unwrapped
+from skipscope.trace.undisturbed import undisturbed
 
 RATES = {"sgd": (0.01, 0.1, 0.001, 0.0001), "adam": (0.001, 0.01, 0.0001)}  # the likeliest first
 MOMENTUM = 0.9
 SAMPLES, CLASSES, BATCH = 1500, 10, 64
-FIRST, LAST, WINDOW = 132, 528, 22  # steps
+FIRST, LAST, LONGEST, WINDOW = 132, 528, 1056, 22  # steps
 GO_ON = 2  # rates
-ENOUGH = 2 / 3
-HOPELESS = 0.05
-DOUBTFUL = ENOUGH / 2  # learnt: more steps might make it enough
+QUICKLY, ENOUGH = 2 / 3, 0.8  # learnt: within FIRST steps, or later
+HOPELESS, DOUBTFUL = 0.05, 1 / 3  # learnt: below it nothing is to be hoped for; from it on more steps might do
 DOES_NOT_LEARN = "does not learn"
+
+
+def needed_after(steps: int) -> float:
+    """How much has to be learnt."""
+    return QUICKLY if steps <= FIRST else ENOUGH
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,14 @@ class Attempt:
     learnt: float
     last_loss: float
 
+    @property
+    def needed(self) -> float:
+        return needed_after(self.steps)
+
+    @property
+    def learns(self) -> bool:
+        return self.learnt >= self.needed
+
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
 
@@ -61,20 +75,21 @@ class Attempt:
 @dataclass(frozen=True)
 class ShortTraining:
     """attempts: one for each rate that was tried. samples, classes: that it was trained on. guess: the share of right
-    answers of who always gives the most frequent label."""
+    answers of who always gives the most frequent label. probabilities: the model gives them, not scores."""
 
     attempts: tuple[Attempt, ...]
     samples: int
     classes: int
     guess: float
+    probabilities: bool = False
 
     @property
     def best(self) -> Attempt:
-        return max(self.attempts, key=lambda attempt: (attempt.learnt, attempt.steps))
+        return max(self.attempts, key=lambda attempt: (attempt.learns, attempt.learnt, attempt.steps))
 
     @property
     def learns(self) -> bool:
-        return self.best.learnt >= ENOUGH
+        return self.best.learns
 
     @property
     def near(self) -> bool:
@@ -89,9 +104,10 @@ class ShortTraining:
     def finding(self) -> Finding:
         best = self.best
         if all(math.isinf(attempt.last_loss) for attempt in self.attempts):
-            sentence = f"A short training fails: at no rate is the loss finite for more than {best.steps} steps."
+            longest = max(attempt.steps for attempt in self.attempts)
+            sentence = f"A short training fails: at no rate is the loss finite for more than {longest} steps."
         else:
-            right, needed = (self.guess + (1 - self.guess) * learnt for learnt in (best.learnt, ENOUGH))
+            right, needed = (self.guess + (1 - self.guess) * learnt for learnt in (best.learnt, best.needed))
             sentence = (
                 f"A short training learns{'' if self.learns else ' too little'}: within {best.steps} steps at the rate "
                 f"{best.rate:g} up to {right:.0%} of the answers are right (a guess has {self.guess:.0%}, expected: at "
@@ -101,18 +117,19 @@ class ShortTraining:
             "learns" if self.learns else DOES_NOT_LEARN,
             sentence,
             value=best.learnt,
-            threshold=ENOUGH,
+            threshold=best.needed,
             near=self.near,
             severity="normal" if self.learns else "problem",
-            numbers={"learnt": best.learnt, "threshold": ENOUGH, "steps": best.steps, "rate": best.rate},
+            numbers={"learnt": best.learnt, "threshold": best.needed, "steps": best.steps, "rate": best.rate},
         )
 
     @property
     def note(self) -> str:
         rates = ", ".join(f"{attempt.rate:g}" for attempt in self.attempts)
+        loss = " The output is probabilities, and the loss took their logarithm." if self.probabilities else ""
         return (
             f"Copies were trained for {self.steps} steps in all (rate: {rates}) on {self.samples} samples of "
-            f"{self.classes} classes. What they learn counts more than the rules on the weights before training."
+            f"{self.classes} classes.{loss} What they learn counts more than the rules on the weights before training."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,24 +140,28 @@ class ShortTraining:
             "samples": self.samples,
             "classes": self.classes,
             "guess": self.guess,
+            "probabilities": self.probabilities,
             "rates": [attempt.to_dict() for attempt in self.attempts],
         }
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What copies are trained on. scores: that an output needs for each sample, or more."""
+    """What copies of the model are trained on. probabilities: what the model gives, where it is not scores."""
 
+    model: nn.Module
     inputs: Inputs
     labels: Tensor
-    scores: int
+    classes: int  # whose scores an output needs for each sample, or more
+    probabilities: bool
 
     @classmethod
     def of(cls, model: nn.Module, train_on: Any, seed: int = 0) -> Lesson:
-        """train_on: many samples, as `check` takes a batch, and as many labels."""
+        """train_on: many samples, as `check` takes a batch, and as many labels. What does not fit is refused here: the
+        model answers one batch."""
+        model = checked_model(model)
         if not isinstance(train_on, tuple | list) or len(train_on) != 2:
             raise InputError("check: expected train_on=(samples, labels), the data of a short training and its labels")
-        model = unwrapped(model)
         if not any(weight.requires_grad for weight in model.parameters()):
             raise InputError(f"check: {type(model).__name__} has no weights to train, all of them are frozen")
         inputs = Inputs.of(model, train_on[0])
@@ -155,7 +176,13 @@ class Lesson:
             )
         if len(labels[chosen].unique()) < 2:
             raise InputError("check: expected samples of two classes or more to train on, none of them so rare")
-        return cls(_samples(inputs, chosen), labels[chosen], int(labels.max()) + 1)
+        inputs = _samples(inputs, chosen)
+        refuse_infinite(inputs)
+        model, inputs, _ = in_full_precision(model, inputs)
+        lesson = cls(model, inputs, labels[chosen], int(labels.max()) + 1, probabilities=False)
+        with undisturbed(model), torch.enable_grad():
+            scores = lesson.scores(model, torch.arange(BATCH, device="cpu"))
+        return replace(lesson, probabilities=are_probabilities(scores.detach()))
 
     @property
     def counts(self) -> Tensor:
@@ -166,31 +193,41 @@ class Lesson:
     def guess(self) -> float:
         return float(self.counts.max()) / len(self.labels)
 
+    @property
+    def most_frequent(self) -> int:
+        return int(self.labels.mode().values)
 
-def train_shortly(model: nn.Module, lesson: Lesson, *, optimiser: str, seed: int = 0) -> ShortTraining:
-    model, inputs, _ = in_full_precision(unwrapped(model), lesson.inputs)
-    lesson = replace(lesson, inputs=inputs)
-    runs: list[_Run] = []
-    best: list[_Run] = []  # whose copies are kept
+    def scores(self, model: nn.Module, chosen: Tensor) -> Tensor:
+        return _scores(output_of(model, _samples(self.inputs, chosen)), len(chosen), self.classes)
+
+
+def train_shortly(lesson: Lesson, *, optimiser: str, seed: int = 0) -> ShortTraining:
+    copies: list[TrainedCopy] = []
+    kept: list[TrainedCopy] = []
     for rate in RATES[optimiser]:
-        run = _Run(model, lesson, rate, optimiser, seed)
-        run.go_on(FIRST)
-        runs.append(run)
-        best = sorted([*best, run], key=lambda run: run.learnt, reverse=True)
-        for given_up in best[GO_ON:]:
-            given_up.forget()
-        best = best[:GO_ON]
-        if run.learnt >= ENOUGH:
+        copies.append(TrainedCopy(lesson, rate, optimiser, seed))
+        copies[-1].go_on(FIRST, QUICKLY)
+        if copies[-1].learnt >= QUICKLY:
+            kept = []
             break
-    for run in best:
-        if run.learnt >= HOPELESS and max(each.learnt for each in best) < ENOUGH:
-            run.go_on(LAST)
-    return ShortTraining(tuple(run.attempt for run in runs), len(lesson.labels), len(lesson.counts), lesson.guess)
+        hopeful = [each for each in (*kept, copies[-1]) if each.learnt >= HOPELESS and not each.diverged]
+        kept = sorted(hopeful, key=lambda each: each.learnt, reverse=True)[:GO_ON]
+        for each in copies:
+            if each not in kept:
+                each.forget()
+    for each in kept:
+        if max(other.learnt for other in kept) < ENOUGH:
+            each.go_on(LAST, ENOUGH)
+    best = max(kept, key=lambda each: each.learnt, default=None)
+    if best is not None and DOUBTFUL <= best.learnt < ENOUGH:
+        best.go_on(LONGEST, ENOUGH)
+    attempts = tuple(each.attempt for each in copies)
+    return ShortTraining(attempts, len(lesson.labels), len(lesson.counts), lesson.guess, lesson.probabilities)
 
 
 def _checked(labels: Any, samples: int) -> Tensor:
     numbers = isinstance(labels, Tensor) and not (labels.dtype.is_floating_point or labels.dtype.is_complex)
-    if not numbers or labels.dim() != 1:
+    if not numbers or labels.dim() != 1 or labels.is_meta:
         shown = (
             f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
         )
@@ -213,71 +250,90 @@ def few_samples(labels: Tensor, seed: int = 0) -> Tensor:
 
 def _samples(data: Inputs, chosen: Tensor) -> Inputs:
     taken = data.map(
-        lambda t: t.index_select(data.axis, chosen.to(t.device)) if data.carries(t) else t.detach().clone()
+        lambda t: t.detach().index_select(data.axis, chosen.to(t.device)) if data.carries(t) else t.detach().clone()
     )
     return replace(taken, batch=len(chosen))
 
 
-class _Run:
+class TrainedCopy:
     """A copy that is trained at one rate, and can go on later."""
 
-    def __init__(self, model: nn.Module, lesson: Lesson, rate: float, optimiser: str, seed: int) -> None:
-        self.model, self.lesson, self.rate = copied(model), lesson, rate
-        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+    def __init__(self, lesson: Lesson, rate: float, optimiser: str, seed: int) -> None:
+        self.lesson, self.rate = lesson, rate
+        with torch.no_grad():
+            self.model = copied(lesson.model)
+        self.trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimiser: torch.optim.Optimizer = (
-            torch.optim.SGD(trained, lr=rate, momentum=MOMENTUM)
+            torch.optim.SGD(self.trained, lr=rate, momentum=MOMENTUM)
             if optimiser == "sgd"
-            else torch.optim.Adam(trained, lr=rate)
+            else torch.optim.Adam(self.trained, lr=rate)
         )
         self.batches = _batches(len(lesson.labels), random_numbers("short training", seed))
-        self.right: list[float] = []  # shares of right answers, before each step
+        self.right: list[float] = []  # shares of right answers, before each step,
+        self.guessed: list[float] = []  # and of who always gives the most frequent label
         self.learnt, self.last_loss = 0.0, math.nan
 
     @property
     def attempt(self) -> Attempt:
         return Attempt(self.rate, len(self.right), self.learnt, self.last_loss)
 
+    @property
+    def diverged(self) -> bool:
+        return math.isinf(self.last_loss)
+
     def forget(self) -> None:
         """Give up the copy and what its optimiser keeps."""
-        del self.model, self.optimiser
+        self.__dict__.pop("model", None)
+        self.__dict__.pop("optimiser", None)
+        self.trained = []
 
-    def go_on(self, steps: int) -> None:
-        """Until it has had so many in all."""
-        with undisturbed(self.model), torch.enable_grad():
-            for module in self.model.modules():
-                if isinstance(module, _BatchNorm):
-                    module.training = True
-            while len(self.right) < steps and self.learnt < ENOUGH and not math.isinf(self.last_loss):
+    def go_on(self, steps: int, enough: float) -> None:
+        """Until it has had so many in all, or has learnt enough."""
+        with in_training(self.model):
+            while len(self.right) < steps and self.learnt < enough and not self.diverged:
                 self._step(next(self.batches))
 
     def _step(self, chosen: Tensor) -> None:
-        batch = _samples(self.lesson.inputs, chosen)
-        self.optimiser.zero_grad()
-        try:
-            output = self.model(*batch.args, **batch.kwargs)
-        except Exception as error:  # whatever the user's forward raises
-            if out_of_memory(error):
-                raise
-            raise does_not_run(self.model, batch, error) from error
-        scores = _scores(output, len(chosen), self.lesson.scores)
+        scores = self.lesson.scores(self.model, chosen)
         labels = self.lesson.labels[chosen].to(scores.device)
-        loss = F.cross_entropy(scores, labels)
+        if self.lesson.probabilities:
+            loss = F.nll_loss(scores.clamp_min(torch.finfo(scores.dtype).tiny).log(), labels)
+        else:
+            loss = F.cross_entropy(scores, labels)
         self.right.append(float((scores.argmax(1) == labels).float().mean()))
+        self.guessed.append(float((labels == self.lesson.most_frequent).float().mean()))
         if len(self.right) >= WINDOW:
-            share, guess = sum(self.right[-WINDOW:]) / WINDOW, self.lesson.guess
-            self.learnt = max(self.learnt, (share - guess) / (1 - guess))
+            right, guessed = (sum(shares[-WINDOW:]) / WINDOW for shares in (self.right, self.guessed))
+            if guessed < 1:
+                self.learnt = max(self.learnt, (right - guessed) / (1 - guessed))
         if not loss.isfinite():
             self.last_loss = math.inf
             return
         self.last_loss = float(loss.detach())
         try:
-            loss.backward()
-            self.optimiser.step()
+            self._learn(loss)
         except RuntimeError as error:
             if out_of_memory(error):
                 raise
             name = type(self.model).__name__
             raise InputError(f"check: {name} cannot be trained: {first_line(error)}; leave train_on out") from error
+
+    def _learn(self, loss: Tensor) -> None:
+        """Gradients reach the copy's weights alone: nothing else is written to."""
+        first = len(self.right) == 1
+        own = [weight for weight in self.lesson.model.parameters() if weight.requires_grad] if first else []
+        gradients = torch.autograd.grad(loss, [*self.trained, *own], allow_unused=True)
+        if any(gradient is not None for gradient in gradients[len(self.trained) :]):
+            name = type(self.model).__name__
+            raise InputError(
+                f"check: a copy of {name} computes with the weights of the model that it is copied from, as where its "
+                "forward is a function made from the model (model.forward = torch.compile(model.forward)), so that it "
+                "cannot be trained alone; leave such functions out (model.compile() is none), or leave train_on out"
+            )
+        for weight, gradient in zip(self.trained, gradients, strict=False):
+            weight.grad = gradient
+        self.optimiser.step()
+        self.optimiser.zero_grad()
 
 
 def _scores(output: Any, samples: int, classes: int) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 
 from skipscope.errors import InputError, first_line
@@ -71,18 +72,11 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
 
     x: a batch of at least two samples, as `skipscope.trace` takes it.
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"check: expected a torch.nn.Module as the model, got {type(model).__name__}")
-    model = unwrapped(model)
-    if not any(weight.dim() >= 2 and weight.is_floating_point() for weight in model.parameters()):
-        raise InputError(
-            f"check: expected a model with a weight of two dimensions or more, {type(model).__name__} has none"
-        )
+    model = checked_model(model)
     inputs = Inputs.of(model, x)
     inputs.check_device(model)
+    refuse_infinite(inputs)
     values = [t for t in inputs.tensors() if t.is_floating_point()]
-    if not all(bool(t.isfinite().all()) for t in values):
-        raise InputError("check: expected finite inputs, got some that are infinite or not a number")
     if inputs.batch < 2:
         raise InputError(f"check: expected a batch of at least 2 samples to compare, got {inputs.batch}")
     inputs = inputs.map(lambda t: t.detach().requires_grad_().clone() if t.is_floating_point() else t.clone())
@@ -91,14 +85,11 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     record = _Record(inputs.batch)
     layers = {"" if module is model else name: module for name, module in modules_with_weights(model).items()}
-    with undisturbed(model), torch.enable_grad(), following(layers, entered=record.enter, left=record.leave):
-        for module in model.modules():
-            if isinstance(module, _BatchNorm):
-                module.training = True
+    with in_training(model), following(layers, entered=record.enter, left=record.leave):
         for weight in weights.values():
             weight.requires_grad_(weight.is_floating_point())
         with _Means(record):
-            output = _output(model, (weights, buffers), inputs)
+            output = output_of(model, inputs, (weights, buffers))
         entering, leaving = floats((inputs.args, inputs.kwargs)), floats(output)
         states = tuple(_with_ends(record, entering, leaving))
         yield Pass(
@@ -112,13 +103,48 @@ def training_pass(model: nn.Module, x: Any) -> Iterator[Pass]:
         )
 
 
+def checked_model(model: nn.Module) -> nn.Module:
+    """The user's own module behind wrappers, if it can be checked."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"check: expected a torch.nn.Module as the model, got {type(model).__name__}")
+    model, name = unwrapped(model), type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(f"check: expected a torch.nn.Module written in Python, got a TorchScript module ({name})")
+    lazy = [path for path, weight in model.named_parameters() if isinstance(weight, UninitializedParameter)]
+    if lazy:
+        raise InputError(
+            f"check: {name} has weights that have no shape yet ({lazy[0]}); run it on a batch once, then check it"
+        )
+    if not any(weight.dim() >= 2 and weight.is_floating_point() for weight in model.parameters()):
+        raise InputError(f"check: expected a model with a weight of two dimensions or more, {name} has none")
+    return model
+
+
+def refuse_infinite(inputs: Inputs) -> None:
+    if not all(bool(t.isfinite().all()) for t in inputs.tensors() if t.is_floating_point()):
+        raise InputError("check: expected finite inputs, got some that are infinite or not a number")
+
+
+@contextmanager
+def in_training(model: nn.Module) -> Iterator[None]:
+    """As a training runs it, without randomness: batch norms take the statistics of the batch, dropout is off."""
+    with undisturbed(model), torch.enable_grad():
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.training = True
+        yield
+
+
 def floats(tree: Any) -> list[Tensor]:
     """The float tensors that depend on something."""
     return [tensor for tensor in float_tensors(tree) if tensor.requires_grad]
 
 
-def _output(model: nn.Module, values: tuple[dict[str, Tensor], ...], inputs: Inputs) -> Any:
+def output_of(model: nn.Module, inputs: Inputs, values: tuple[dict[str, Tensor], ...] | None = None) -> Any:
+    """values: instead of the model's own weights and buffers."""
     try:
+        if values is None:
+            return model(*inputs.args, **inputs.kwargs)
         return torch.func.functional_call(model, values, inputs.args, inputs.kwargs)
     except Exception as error:  # whatever the user's forward raises
         if out_of_memory(error):
