@@ -390,6 +390,10 @@ def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
     )
 
 
+def scripted() -> nn.Module:
+    return torch.jit.trace(mlp(), torch.randn(4, 8))
+
+
 @pytest.mark.parametrize(
     ("make", "x", "said"),
     [
@@ -401,6 +405,8 @@ def test_a_model_that_was_in_training_is_described_as_it_is() -> None:
         (mlp, torch.full((4, 8), math.nan, device="cpu"), "expected finite inputs"),
         (nn.ReLU, torch.randn(4, 8, device="cpu"), "weight of two dimensions or more, ReLU has none"),
         (lambda: "text", torch.randn(4, 8, device="cpu"), "expected a torch.nn.Module as the model, got str"),
+        (lambda: nn.LazyLinear(8), torch.randn(4, 8, device="cpu"), "weights that have no shape yet"),
+        (scripted, torch.randn(4, 8, device="cpu"), "written in Python, got a TorchScript module"),
     ],
 )
 def test_bad_input(make: Callable[[], nn.Module], x: Tensor, said: str) -> None:

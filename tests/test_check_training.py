@@ -74,6 +74,7 @@ def test_what_learns_trains_though_a_rule_is_broken() -> None:
     notable = [finding for finding in forecast.findings if finding.severity == "notable"]
     assert {finding.name for finding in notable} == broken
     assert all(finding.sentence.endswith("A short training learns all the same.") for finding in notable)
+    assert set(forecast._tried().rows[0][-1].split(", ")) == broken  # what the signals say has not changed
     assert "A short training learns: within" in forecast.short
     assert "Copies were trained for" in forecast.short
     found = json.loads(as_json(forecast.to_dict()))["short_training"]
@@ -357,6 +358,26 @@ def test_layers_without_gradients_stay_a_problem() -> None:
     assert forecast.trains is False
     assert [finding.name for finding in forecast.problems] == ["gradients are cut off"]
     assert "A short training learns: within" in forecast.short
+
+
+def test_a_verdict_is_not_narrow_where_something_definite_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.body = nn.Linear(8, 8), perceptron(3, gain=1.4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(self.first(x).detach())
+
+    for name, number in (("QUICKLY", 2.0), ("ENOUGH", 2.0), ("LAST", FIRST), ("LONGEST", FIRST)):
+        monkeypatch.setattr(short_training, name, number)
+    narrow, definite = check(perceptron(3, gain=1.4)), check(Cut())
+    for forecast in (narrow, definite):
+        assert forecast.short_training is not None
+        assert forecast.short_training.near
+        assert forecast.trains is False
+    assert narrow.verdict == "Not expected to train, by a narrow margin"
+    assert definite.verdict == "Not expected to train"
 
 
 def test_half_precision_is_trained_in_full() -> None:

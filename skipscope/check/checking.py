@@ -54,7 +54,7 @@ def check(
     functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual units as well, on a
     copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them, remedies that
     change branches or add skips do. train_on: some hundred samples or more, in the form that x has, and their labels,
-    whole numbers: copies are trained on them for some hundred steps, 1,320 at most, and what they learn counts more
+    whole numbers: copies are trained on them for some hundred steps, 1,848 at most, and what they learn counts more
     than the rules. Without it nothing is trained.
     """
     rules = rules_for(optimiser)
