@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from skipscope.errors import InputError, first_line, out_of_memory
-from skipscope.monitor.alarms import ALARMS, Alarm, Judge, from_dataset, to_dataset
+from skipscope.monitor.alarms import Alarm
 from skipscope.monitor.following import Followed, decided_by_the_first, is_first
+from skipscope.monitor.kept import Kept
 from skipscope.monitor.measures import MEASURES, Look, sizes
 from skipscope.monitor.objective import Objective
 from skipscope.monitor.options import check_loss, check_numbers, check_objects, possible, traced, wanted
@@ -24,12 +25,11 @@ from skipscope.monitor.pace import Pace
 from skipscope.monitor.recording import Recorded
 from skipscope.monitor.sharpness import Rate
 from skipscope.monitor.steps import Steps
-from skipscope.monitor.untouched import floating_type, untouched, wait_for, warn
+from skipscope.monitor.untouched import floating_type, untouched, wait_for
 from skipscope.monitor.writers import PREFIX, numbers_of, writers_of
 from skipscope.runs import RunFolder
 from skipscope.runs.folder import Former
 from skipscope.trace import Trunk
-from skipscope.trace.running_statistics import NEVER_SEEN
 from skipscope.wording import counted, share
 
 if TYPE_CHECKING:
@@ -87,14 +87,10 @@ class Monitor:
         self.every, self.budget = every, budget
         self.optimizer, self.rate, self.on_alarm = optimizer, rate, on_alarm
         self.samples, self.seed = samples, seed
-        self.steps = Steps()
-        self.recorded: dict[str, Recorded] = {}
+        self.kept = Kept()
         self.left_out: dict[str, str] = {}
         self._failures: dict[str, int] = {}
-        self._forgotten: set[str] = set()  # datasets of which steps were counted again
-        self.folder: RunFolder | None = None
         self._objective = Objective.of(loss, targets)
-        self._judge = Judge()
         self._rate_before, self._rate_failed = math.nan, False
         self._closed, self._counts = False, False  # counts: a step was
         # Of several processes the first one looks; where weights have to be gathered, the others help.
@@ -115,9 +111,11 @@ class Monitor:
         self._measures, self.left_out = possible(names, self.trunk, self._objective, explicit=measures is not None)
         self._followed = None if follow is None else Followed(self.trunk.model, follow)
         guesses = {name: MEASURES[name].guess for name in self._measures}
+        self.kept = Kept(type(self.trunk.model).__name__)
         if out is not None:
             guesses[SAVING] = GUESS_OF_SAVING
-            self._open(Path(out), former)
+            parameters = {"measures": self._measures, "every": every, "budget": budget, "samples": samples}
+            self.kept.open(Path(out), former, self.trunk, seed, parameters)
         self._writers = writers_of(writers, None if out is None else Path(out))
         self.pace = Pace(guesses, every=self.every, budget=self.budget)
         self._first_look()
@@ -164,8 +162,23 @@ class Monitor:
     # -- what was found
 
     @property
+    def steps(self) -> Steps:
+        """Those of the training so far: `last` is the number of the last one."""
+        return self.kept.steps
+
+    @property
+    def recorded(self) -> dict[str, Recorded]:
+        """What looks have found so far, by measure."""
+        return self.kept.recorded
+
+    @property
+    def folder(self) -> RunFolder | None:
+        """None where nothing is written."""
+        return self.kept.folder
+
+    @property
     def alarms(self) -> tuple[Alarm, ...]:
-        return tuple(self._judge.rung.values())
+        return self.kept.alarms
 
     @property
     def exit_code(self) -> int:
@@ -180,14 +193,7 @@ class Monitor:
     @property
     def datasets(self) -> dict[str, xarray.Dataset]:
         """By measure, each with the dimension `step`; `loss` is that of the training, and `alarms` what rang."""
-        about = {"network": type(self.trunk.model).__name__} if self._looks else {}
-        about |= {"alarms": "; ".join(f"{alarm.step} {alarm.name}" for alarm in self.alarms)} if self.alarms else {}
-        found = {name: one.to_dataset(**about) for name, one in self.recorded.items()}
-        if self.steps.losses:
-            found["loss"] = self.steps.to_dataset(**about)
-        if self.alarms:
-            found[ALARMS] = to_dataset(self.alarms, **about)
-        return found
+        return self.kept.datasets
 
     def __getitem__(self, name: str) -> xarray.Dataset:
         datasets = self.datasets
@@ -217,14 +223,9 @@ class Monitor:
         if self._closed:
             return
         self._closed = True
-        if self.folder is not None:
-            self._save()
-            for line in str(self).splitlines()[:1]:
-                self._note(line)
-            try:
-                self.folder.__exit__(type(error) if error is not None else None, error, None)
-            except (InputError, OSError) as failed:
-                warn(f"the monitor cannot end its run folder: {first_line(failed)}")
+        self.kept.save()
+        self.kept.note(str(self).splitlines()[0])
+        self.kept.end(error)
 
     def __enter__(self) -> Self:
         return self
@@ -243,11 +244,11 @@ class Monitor:
         last, before, rate = self.steps.last, self._rate_before, self._rate_now() if self._looks else math.nan
         number = self.steps.count(loss, step, rate)
         if number < last or (number == last and not self._counts):
-            self._forget(number)
+            self.kept.forget(number)
         self._counts, self._rate_before = True, rate
         self.pace.stepped()
         if rate != before and not math.isnan(rate):
-            self._rang(self._judge.at_rate(self.recorded, number, self._rate_of_now().limit))
+            self._rang(self.kept.judge.at_rate(self.recorded, number, self._rate_of_now().limit))
         if number % self.every:
             return []
         due = self.pace.due(number) if self._looks else []
@@ -264,8 +265,7 @@ class Monitor:
                 self._tried("sizes", look, None if "sizes" in self.recorded else self.steps.last)
             if self.budget is not None:
                 self._time_a_look()
-            if self.folder is not None:
-                self._save()
+            self.kept.save()
 
     def _time_a_look(self) -> None:
         """Once more, now that everything is loaded: what others cost is guessed from it."""
@@ -291,7 +291,7 @@ class Monitor:
             rang = self._measured([name for name in due if name != SAVING], step)
             if self.folder is not None and (SAVING in due or rang):
                 with self.pace.spending(SAVING, step):
-                    self._save()
+                    self.kept.save()
         self._rang(rang)
 
     def _rang(self, alarms: Sequence[Alarm]) -> None:
@@ -315,10 +315,10 @@ class Monitor:
                 if found is not None and self._writers:
                     numbers |= numbers_of(name, found)
         with self.pace.spending(names[-1], step, again=True):
-            rang = self._judge.judged(self.recorded, step)
+            rang = self.kept.judge.judged(self.recorded, step)
             loss = self.steps.last_loss
             if loss is not None and not math.isfinite(loss):
-                rang += [alarm for alarm in [self._judge.loss_not_finite(step, loss)] if alarm is not None]
+                rang += [alarm for alarm in [self.kept.judge.loss_not_finite(step, loss)] if alarm is not None]
             self._write({**numbers, f"{PREFIX}/alarms": float(len(self.alarms))}, step)
         return rang
 
@@ -329,7 +329,7 @@ class Monitor:
                 writer(numbers, step)
             except Exception as error:  # whatever another library's client raises
                 self._writers.remove(writer)
-                self._say(f"the monitor gives a writer up at step {step}: {first_line(error)}")
+                self.kept.say(f"the monitor gives a writer up at step {step}: {first_line(error)}")
 
     def _at_weights_of_now(self) -> Look:
         device = next((weight.device for weight in self.trunk.model.parameters()), torch.device("cpu"))
@@ -366,22 +366,12 @@ class Monitor:
     def _failed(self, name: str, reason: str) -> None:
         self._failures[name] = self._failures.get(name, 0) + 1
         if self._failures[name] == 1:
-            self._say(f"{name} cannot be measured at step {self.steps.last}: {reason}")
+            self.kept.say(f"{name} cannot be measured at step {self.steps.last}: {reason}")
         if self._failures[name] == FAILURES:
             self.left_out[name] = reason
             self._measures.remove(name)
             self.pace.items[name].stopped = True
-            self._say(f"the monitor leaves {name} out from step {self.steps.last} on: {reason}")
-
-    def _say(self, text: str) -> None:
-        """To the user, and to a reader of the run folder."""
-        warn(text)
-        self._note(text)
-
-    def _note(self, text: str) -> None:
-        if self.folder is not None:
-            with suppress(InputError, OSError):  # the folder may be what failed
-                self.folder.note(text)
+            self.kept.say(f"the monitor leaves {name} out from step {self.steps.last} on: {reason}")
 
     def _rate_now(self) -> float:
         """Without waiting for a GPU: a rate that is a tensor there is read at looks alone."""
@@ -397,53 +387,5 @@ class Monitor:
         except Exception as error:  # whatever a user's function raises
             if not self._rate_failed:
                 self._rate_failed = True
-                self._say(f"the rate cannot be read at step {self.steps.last}: {first_line(error)}")
+                self.kept.say(f"the rate cannot be read at step {self.steps.last}: {first_line(error)}")
             return Rate(math.nan, math.nan)
-
-    # -- the run folder
-
-    def _open(self, out: Path, former: Former) -> None:
-        model = self.trunk.model
-        described = self.trunk.to_dict()
-        notes = [note for note in self.trunk.notes if NEVER_SEEN not in note]  # norms see data from now on
-        parameters = {
-            "source": {"description": f"{type(model).__name__} ({counted(len(self.trunk.units), 'unit')})"},
-            "trunk": {**described, "notes": notes},
-            "measures": self._measures,
-            "every": self.every,
-            "budget": self.budget,
-            "samples": self.samples,
-        }
-        device = next((weight.device.type for weight in model.parameters()), "cpu")
-        self.folder = RunFolder(out, WHAT, parameters=parameters, seed=self.seed, device=device, former=former)
-        for name, data in self.folder.datasets().items():
-            if name == "loss":
-                self.steps = Steps.of(data)
-            elif name == ALARMS:
-                self._judge.rung = {alarm.name: alarm for alarm in from_dataset(data)}
-            else:
-                self.recorded[name] = Recorded.of(name, data)
-        self.recorded = {name: one for name, one in self.recorded.items() if one.steps}
-        # Where no losses were given, looks and alarms tell how far the training was.
-        looks = [one.steps[-1] for one in self.recorded.values()]
-        self.steps.last = max([self.steps.last, *looks, *(alarm.step for alarm in self.alarms)])
-
-    def _forget(self, step: int) -> None:
-        """What was recorded from this step on, which is counted again; the look before the training stays."""
-        self._forgotten |= {*self.recorded, "loss", ALARMS}
-        self._judge.forget(step)
-        for one in self.recorded.values():
-            one.forget(max(step, 1))
-        self.recorded = {name: one for name, one in self.recorded.items() if one.steps}
-
-    def _save(self) -> None:
-        """A disk that is full does not end a training: what was measured stays in memory until the next time."""
-        assert self.folder is not None
-        try:
-            datasets = self.datasets
-            for name in self._forgotten - {*datasets}:
-                self.folder.remove_dataset(name)
-            for name, data in datasets.items():
-                self.folder.write_dataset(name, data)
-        except Exception as error:  # of a disk, or of the libraries that write
-            self._say(f"the monitor cannot save: {first_line(error)}")

@@ -10,10 +10,11 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 
 from benchmarks.check import PAGE, read, some_digits
-from benchmarks.unseen import judging, training
+from benchmarks.unseen import courses, judging, training
 from benchmarks.unseen.__main__ import COUNTS, WRITTEN, list_of, networks, stored
 from benchmarks.unseen.networks import drawn
 from skipscope.check.rules import OPTIMISERS, Rule, rules_for
+from skipscope.check.short_training import ENOUGH, LAST, LONGEST, QUICKLY
 
 
 @pytest.mark.parametrize("judging", WRITTEN)
@@ -41,7 +42,7 @@ def test_drawn_networks_are_the_same_again_and_give_scores(number: int) -> None:
     assert network.optimiser == judging.optimiser_of({"words": network.words})
 
 
-@pytest.mark.parametrize("of", ["judging", "second"])
+@pytest.mark.parametrize("of", WRITTEN)
 def test_each_class_has_two_fifths_at_least(of: str) -> None:
     trains = [each["trains"] for each in stored(of)["networks"].values()]
     assert 0.4 <= sum(trains) / len(trains) <= 0.6
@@ -87,4 +88,22 @@ def test_the_thresholds_are_those_of_the_stored_networks() -> None:
 def test_the_page_has_the_stored_results() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert judging.report(stored("judging")["networks"], stored("plain")["networks"]) in page
-    assert judging.report_of_short_training(stored("second")["networks"]) in page
+    assert judging.report_of_short_training(stored("third")["networks"]) in page
+    first_form = judging.figure(judging.counted(stored("second")["networks"].values(), judging.learns))
+    assert first_form.replace(", 95", " balanced accuracy, 95") in page.replace("\n", " ")
+    present, _ = courses.outcomes(ENOUGH, LONGEST)
+    assert f"they have {judging.figure(present).partition(',')[0]}" in page.replace("\n", " ")
+
+
+def test_courses_give_the_verdicts_of_the_first_form() -> None:
+    """Which ended after 528 steps, with two thirds as enough."""
+    counts, _ = courses.outcomes(QUICKLY, LAST)
+    assert counts == judging.counted(stored("second")["networks"].values(), judging.learns)
+
+
+def test_courses_say_when_enough_is_learnt() -> None:
+    slow, fast, lost = [0.0, 0.02, *[0.1] * 5, *[0.5] * 18, *[0.9] * 30], [0.0, 0.1, 0.7], [0.0] * 7
+    assert courses.verdict([lost, fast], 0.8, 1056) == (True, 132 + 44)
+    assert courses.verdict([lost, slow], 0.8, 1056) == (True, 2 * 132 + (528 - 132) + 22)
+    assert courses.verdict([lost, slow], 0.8, 528) == (False, 2 * 132 + (528 - 132))
+    assert courses.verdict([lost], 0.8, 1056) == (False, 132)
