@@ -95,6 +95,17 @@ def test_the_page_has_the_stored_results() -> None:
     assert f"they have {judging.figure(present).partition(',')[0]}" in page.replace("\n", " ")
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/check.md"])
+def test_other_pages_quote_the_same_figures(name: str) -> None:
+    text = " ".join((PAGE.parent.parent / name).read_text(encoding="utf-8").split())
+    for of, said in (("judging", judging.expected_to_train), ("third", judging.learns)):
+        share, low, high = (
+            f"{100 * number:.1f}" for number in judging.balanced(judging.counted(stored(of)["networks"].values(), said))
+        )
+        assert f"{share} %" in text
+        assert f"{low} to {high} %" in text
+
+
 def test_courses_give_the_verdicts_of_the_first_form() -> None:
     """Which ended after 528 steps, with two thirds as enough."""
     counts, _ = courses.outcomes(QUICKLY, LAST)
