@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import shlex
 import textwrap
@@ -30,6 +31,8 @@ from skipscope.registration import papers
 from skipscope.text_table import in_columns
 
 if TYPE_CHECKING:
+    from skipscope.papers.kit.claims import Claim
+    from skipscope.papers.kit.study import Study
     from skipscope.papers.kit.verdicts import Judged
     from skipscope.runs.decisions import Decision
 
@@ -135,34 +138,29 @@ def _verdicts_of(ids: Sequence[str], found: Mapping[str, str]) -> list[str]:
 
 @study.command()
 @command
-def show(id: Id, preset: Preset = "quick", as_json: Json = False) -> None:
+def show(
+    id: Id,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="smoke, quick, full or paper; by default the first of quick, full and paper that the study has.",
+            autocompletion=one_of(**PRESETS),
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """What a study does, what it costs, its settings and its claims.
 
     Example: skipscope study show D.law --preset full
     """
-    import dataclasses
-
-    _require_preset(preset)
+    if preset is not None:
+        _require_preset(preset)
     require_known(id)
     with talk.loading():
         from skipscope.papers.kit.catalogue import claims_of, find
 
-    found: list[dict[str, Any]] = [
-        {
-            "id": s.id,
-            "title": s.title,
-            "paper_found": s.paper_found,
-            "we_expect": s.we_expect,
-            "cost": dict(s.cost),
-            "settings": dataclasses.asdict(s.settings(preset, {})),
-            "claims": [
-                {"id": c.id, "claim": c.text, "statistic": c.statistic, "expected": c.expected}
-                for c in claims_of(s.id, (s,))
-            ],
-        }
-        for s in find(id, preset)
-    ]
-    talk.result(document({"studies": found}) if as_json else "\n\n".join(_shown(one, preset) for one in found))
+    found = [_described(one, preset or one.usual_preset, claims_of(one.id, (one,))) for one in find(id, preset or "")]
+    talk.result(document({"studies": found}) if as_json else "\n\n".join(_shown(one) for one in found))
 
 
 @study.command()
@@ -320,14 +318,30 @@ def _claim_row(id: str, claim: str, study: str, decision: Decision | None) -> di
     return {"id": id, "study": study, "state": state, "claim": claim}
 
 
-def _shown(found: dict[str, Any], preset: str) -> str:
+def _described(described: Study, preset: str, claims: Sequence[Claim]) -> dict[str, Any]:
+    return {
+        "id": described.id,
+        "title": described.title,
+        "paper_found": described.paper_found,
+        "we_expect": described.we_expect,
+        "cost": dict(described.cost),
+        "preset": preset,
+        "settings": dataclasses.asdict(described.settings(preset, {})),
+        "claims": [
+            {"id": claim.id, "claim": claim.text, "statistic": claim.statistic, "expected": claim.expected}
+            for claim in claims
+        ],
+    }
+
+
+def _shown(found: dict[str, Any]) -> str:
     lines = [
         f"{found['id']}: {found['title']}",
         f"  the paper: {found['paper_found']}",
         f"  expected: {found['we_expect']}",
     ]
     lines += [f"  {name}: {cost}" for name, cost in found["cost"].items()]
-    lines += [f"  settings of the preset {preset}, changed with --set KEY=VALUE:"]
+    lines += [f"  settings of the preset {found['preset']}, changed with --set KEY=VALUE:"]
     lines += [f"    {key} = {value}" for key, value in found["settings"].items()]
     for claim in found["claims"]:
         lines += [f"  {claim['id']}: {claim['claim']}", f"    {claim['statistic']}", f"    {claim['expected']}"]

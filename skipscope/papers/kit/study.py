@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipscope.errors import InputError
-from skipscope.papers.kit.claims import Claim, Measured
+from skipscope.papers.kit.claims import DECIDING, Claim, Measured
 from skipscope.papers.kit.quantities import Quantity
 from skipscope.registration import Paper
 from skipscope.runs.decisions import Decision
@@ -54,6 +54,11 @@ class Study:
     @property
     def title(self) -> str:
         return self.paper.studies[self.name]
+
+    @property
+    def usual_preset(self) -> str:
+        """The cheapest that decides its claims; `smoke` where it has no other."""
+        return next((preset for preset in DECIDING if preset in self.presets), next(iter(self.presets)))
 
     def evidence(self, bench: Bench, settings: Any) -> dict[Claim, list[Measured]]:
         """Runs it. Claims and quantities are objects: a text in the place of one would decide nothing."""

@@ -328,6 +328,13 @@ def test_a_study_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         assert word in shown
 
 
+def test_a_study_without_a_quick_preset_is_shown_by_its_next_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "study", "show", "A.decay,D.law", "--json") == 0
+    assert [study["preset"] for study in json.loads(capsys.readouterr().out)["studies"]] == ["full", "quick"]
+
+
 def test_a_study_is_run(
     law_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
