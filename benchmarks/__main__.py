@@ -23,10 +23,18 @@ import torch
 from benchmarks import guard, page
 from benchmarks.growth import grown
 from benchmarks.kit import Size, agrees, measured, peak_bytes, peaks_in_processes
-from benchmarks.machine import described
+from benchmarks.machine import described, load
 from benchmarks.rows import ROWS, works
 
-SAME = ("device", "processor", "cores", "torch", "python")  # of a machine whose rows may stand in one table
+SAME = (
+    "device",
+    "processor",
+    "cores",
+    "threads",
+    "torch",
+    "python",
+    "skipscope",
+)  # of a machine whose rows may stand in one table
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -67,10 +75,10 @@ def main() -> None:
     there = _rows_there(path, machine) if options.only else []
     for row in run(size, chosen):
         rows.append(row)  # written one by one: a machine that is lent may be taken back
-        measured_now = {row["row"] for row in rows}
-        others = [row for row in there if row["row"] not in measured_now]
-        together = sorted([*others, *rows], key=lambda row: list(ROWS).index(row["row"]))
-        _save({"machine": machine, "set": name, "rows": together}, path)
+        _save(
+            {"machine": machine, "set": name, "rows": _together(there, rows, {row["row"] for row in rows[:-1]})}, path
+        )
+    _save({"machine": machine, "set": name, "rows": _together(there, rows, set(chosen))}, path)
     wrong = [row["work"] for row in rows if not agrees(row)]
     if wrong:
         raise SystemExit(f"the answers differ: {'; '.join(wrong)}")
@@ -81,7 +89,7 @@ def run(size: Size, names: list[str]) -> Iterator[dict[str, object]]:
         for number, work in enumerate(works(name, size)):
             apart = work.memory and size.name == "cpu" and sys.platform == "linux"
             peaks = peaks_in_processes(name, number, list(work.ways), size) if apart else None
-            yield {"row": name, **measured(work, size, peaks)}
+            yield {"row": name, "load": load(), **measured(work, size, peaks)}
 
 
 def _rows_there(path: Path, machine: Mapping[str, object]) -> list[dict[str, object]]:
@@ -89,13 +97,23 @@ def _rows_there(path: Path, machine: Mapping[str, object]) -> list[dict[str, obj
     if not path.exists():
         return []
     there = json.loads(path.read_text(encoding="utf-8"))
-    other = [key for key in SAME if there["machine"].get(key) != machine.get(key)]
+    before = there.get("machine", {})
+    other = [key for key in SAME if before.get(key) != machine.get(key)]
     if other:
-        about = ", ".join(f"{key}: {there['machine'].get(key)}, here {machine.get(key)}" for key in other)
+        about = ", ".join(f"{key}: {before.get(key)}, here {machine.get(key)}" for key in other)
         raise SystemExit(
             f"{path} was measured on another machine ({about}); write to another file with --out, or measure all rows"
         )
     return [row for row in there["rows"] if row["row"] in ROWS]
+
+
+def _together(
+    there: list[dict[str, object]], new: list[dict[str, object]], whole: set[object]
+) -> list[dict[str, object]]:
+    """Works that are measured anew in the place of those that were there. whole: rows of which all works are."""
+    works = {row["work"] for row in new}
+    others = [row for row in there if row["row"] not in whole and row["work"] not in works]
+    return sorted([*others, *new], key=lambda row: list(ROWS).index(str(row["row"])))
 
 
 def _save(results: dict[str, object], path: Path) -> None:

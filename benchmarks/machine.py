@@ -15,6 +15,11 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def load() -> list[float]:
+    """Processes that want to run, in the mean of the last 1, 5 and 15 minutes."""
+    return [round(mean, 2) for mean in os.getloadavg()]
+
+
 def described(device: str = "cpu") -> dict[str, Any]:
     import torch
 
@@ -24,7 +29,7 @@ def described(device: str = "cpu") -> dict[str, Any]:
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "load": [round(load, 2) for load in os.getloadavg()],
+        "load": load(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "skipscope": ss.__version__,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ is that of the whole at the same rate. Memory is the peak beyond what was there 
 | PyHessian | its own density and power iteration |
 
 All ways compute without TF32, as skipscope does everywhere. With it, the default for convolutions on a GPU, products
-are off by a thousandth: curvlinops is shown so as well, marked.
+are off by a thousandth; a way that has it says so.
 """
 
 GROWTH = """## Growth
@@ -63,11 +63,11 @@ For the {count} units of the ResNet-56 above, at one image:
 | their memory traffic at {bandwidth:.2g} TB/s | {floor:.3g} |
 
 The goals of 60 times and 2.5 times need {goal:.3g} s: less than the eigenvalues take alone. A reduction in two stages,
-to a band and then to a tridiagonal matrix, is matrix products and could go below; PyTorch has none. Nor is there room
-for a second matrix beside one, so that several images at once gain little: {side_by_side}.
+to a band and then to a tridiagonal matrix, is matrix products and could go below; PyTorch has none. There is little
+room for a second matrix beside one, so that several images at once gain little: {side_by_side}.
 
-{slower} of the {count} units are slower than the Gram matrix, by up to {most:.0%}: they have no smaller problem than
-it, and what skipscope adds are the products from the other side, which bound the error.
+{slower} of the {count} units are slower than the Gram matrix{most}: they have no smaller problem than it, and what
+skipscope adds are the products from the other side, which bound the error.
 
 | unit | route | size p of the eigenproblem | skipscope, s | Gram matrix, s | eigenvalues alone, s |
 |---|---|---|---|---|---|
@@ -133,11 +133,12 @@ def text() -> str:
 
 def _section(title: str, results: Mapping[str, Any]) -> Iterator[str]:
     machine = results["machine"]
+    loads = [row.get("load", machine["load"])[0] for row in results["rows"]]
     yield f"## {title}\n"
     yield (
         f"{machine.get('device') or machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"torch {machine['torch']}; load of the machine before: {machine['load'][0]}. `benchmarks/results/"
-        f"{results['set']}.json`\n"
+        f"torch {machine['torch']}; load of the machine before a row: {' to '.join(_least_and_most(loads))}. "
+        f"`benchmarks/results/{results['set']}.json`\n"
     )
     yield "| work | skipscope | alternative | times as fast | goal | answers differ by | products | peak memory |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -157,6 +158,10 @@ def _section(title: str, results: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {' | '.join(cells)} |"
 
 
+def _least_and_most(numbers: Sequence[float]) -> list[str]:
+    return [f"{number:g}" for number in sorted({min(numbers), max(numbers)})]
+
+
 def _difference(row: Mapping[str, Any], name: str, place: int) -> str:
     if name in row.get("errors", {}):
         return f"off by {row['errors'][name]:.0e}"
@@ -166,7 +171,10 @@ def _difference(row: Mapping[str, Any], name: str, place: int) -> str:
 def _limits(found: Mapping[str, Any]) -> str:
     results = json.loads((RESULTS / "gpu.json").read_text(encoding="utf-8"))
     row = next(row for row in results["rows"] if row["row"] == "full-spectra")
-    units, hessian = found["units"], {name: 1000 * value for name, value in found["hessian"].items()}
+    units, hessian = (
+        found["units"],
+        {name: 1000 * value for name, value in found["hessian"].items() if name != "kernels"},
+    )
     totals = {key: sum(unit[key] for unit in units) for key in ("skipscope", "gram", "eigenvalues", "floor")}
     beyond = [unit["skipscope"] / unit["gram"] - 1 for unit in units if unit["skipscope"] > unit["gram"]]
     return LIMITS.format(
@@ -181,7 +189,7 @@ def _limits(found: Mapping[str, Any]) -> str:
             for pair in found["side_by_side"]
         ),
         slower=len(beyond),
-        most=max(beyond, default=0.0),
+        most=f", by up to {max(beyond):.0%}" if beyond else "",
         rows="\n".join(
             f"| {unit['unit']} | {unit['route']} | {unit['size']:,} | {unit['skipscope']:.3g} | {unit['gram']:.3g} | "
             f"{unit['eigenvalues']:.3g} |"

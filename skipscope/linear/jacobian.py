@@ -29,7 +29,7 @@ from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.inputs import in_own_memory
 
 FEW = 1 / 8  # of the samples
-SMALL = 2**21  # numbers in the states of all samples, which keep a GPU waiting for launches whatever their number
+SMALL = 2**21  # numbers in the states of all samples: a product takes a GPU no longer than its launches
 
 
 class Jacobian(Operator):
@@ -151,6 +151,10 @@ class Among(Operator):
 
     def __init__(self, whole: Operator, samples: Sequence[int]) -> None:
         self.whole, self.samples = whole, list(samples)
+        if len({*self.samples} & {*range(whole.shape[0])}) < len(self.samples):
+            raise InputError(
+                f"take: expected different samples, numbers from 0 to {whole.shape[0] - 1}, got {self.samples}"
+            )
         self.places = torch.tensor(self.samples, dtype=torch.long, device=whole.device)
         self.shape = (len(self.samples), *whole.shape[1:])
         self.dtype, self.device, self.name = whole.dtype, whole.device, whole.name

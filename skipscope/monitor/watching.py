@@ -35,7 +35,6 @@ from skipscope.wording import counted, share
 if TYPE_CHECKING:
     import xarray
 
-WHAT = "monitor"
 SAVING, GUESS_OF_SAVING = "saving", 20.0  # writing the run folder, and its guessed cost in steps
 FAILURES = 3  # of a measure one after another, after which it is left out
 SAMPLES = 4  # of the batch, for measures that take samples one by one
@@ -87,7 +86,6 @@ class Monitor:
         self.every, self.budget = every, budget
         self.optimizer, self.rate, self.on_alarm = optimizer, rate, on_alarm
         self.samples, self.seed = samples, seed
-        self.kept = Kept()
         self.left_out: dict[str, str] = {}
         self._failures: dict[str, int] = {}
         self._objective = Objective.of(loss, targets)
@@ -98,6 +96,7 @@ class Monitor:
         self._followed: Followed | None = None
         names = wanted(measures)
         if not self._looks:
+            self.kept = Kept()
             self._followed = None if follow is None else Followed(None, follow)
             self.pace = Pace({}, every=self.every, budget=self.budget)
             return

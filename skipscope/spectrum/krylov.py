@@ -14,10 +14,12 @@ A *cycle* widens the bases block by block to a fixed size; a *thick restart* (Wu
 
 A Krylov space holds no more copies of a repeated value than its block is wide. So values that have converged are tested
 a second time: everything but their vectors is dropped, the iteration starts from a fresh random block, and it ends
-when the same values are confirmed and the next one, seen from there, cannot overtake them. That takes a whole cycle:
-of n entries a fresh block has about 1 / sqrt(n) of a vector that was missed, which has not come up after a few steps,
-while all else seems to hold. What has not been confirmed when the products are spent has not converged, however small
-its residual: it is a triplet, but perhaps not the one that was asked for.
+when the same values are confirmed and the next one, seen from there, is known to a tenth of its distance to the last of
+them. That takes a whole cycle at least: of n entries a fresh block has about 1 / sqrt(n) of a vector that was missed,
+which has not come up after a few steps, while all else seems to hold. The next vector begins as small, and a missed one
+grows faster; so where the next one is well known, a missed one would have come up. This is no proof: a random block can
+have less of a vector than others. What has not been confirmed when the products are spent has not converged, however
+small its residual: it is a triplet, but perhaps not the one that was asked for.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from skipscope.spectrum.checks import check_finite
 from skipscope.spectrum.orthonormal import Basis, orthonormalise, random_block
 from skipscope.spectrum.plan import BLOCK, Costs
 from skipscope.spectrum.scale import MARGIN, Accuracy, InUnit
+
+WELL_KNOWN = 0.1  # of the distance between the last wanted value and the next: how well the next one is to be known
 
 
 class Krylov(ABC):
@@ -95,6 +99,10 @@ class Krylov(ABC):
     @abstractmethod
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values (B, p), wanted ones first, and the left and right vectors (B, p, p) of the projected matrix."""
+
+    def rank(self, values: Tensor) -> Tensor:
+        """What values are put in order by."""
+        return values
 
     def estimates(self, values: Tensor, left: Tensor) -> Tensor:
         """The residuals (B, p) of Ritz triplets: |K x|."""
@@ -166,8 +174,12 @@ def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int
             scale = krylov.scale[now, None]  # B, 1
             residuals = krylov.estimates(ritz, x)  # B, p
             fine = (residuals[:, :k] <= inner * scale).all(1)
-            same = ((ritz[:, :k] - values[now]).abs() <= tolerance * scale).all(1)
-            behind = fine if complete else residuals[:, k] <= (ritz[:, k - 1] - ritz[:, k]).abs() + inner * scale[:, 0]
+            ranks = krylov.rank(ritz)
+            same = ((ranks[:, :k] - krylov.rank(values[now])).abs() <= tolerance * scale).all(1)
+            behind = fine
+            if not complete:
+                distance = (ranks[:, k - 1] - ranks[:, k]).abs()
+                behind = residuals[:, k] <= WELL_KNOWN * distance + inner * scale[:, 0]
             spent = torch.tensor([krylov.products[sample] >= budget for sample in now], device=fine.device)
             krylov.settled[now] = settled = (fine & same & behind & (kept > 0)) | complete
             over = spent | settled

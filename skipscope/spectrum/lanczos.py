@@ -166,6 +166,9 @@ class Lanczos(Krylov):
         self.projected = torch.cat([left, C], 2)
         self.grown(K)
 
+    def rank(self, values: Tensor) -> Tensor:
+        return _rank(values, self.which)
+
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh((self.projected + self.projected.mT).double().cpu() / 2)
         order = _order(values, self.which)
@@ -174,9 +177,12 @@ class Lanczos(Krylov):
         return values.to(self.projected), vectors, vectors
 
 
+def _rank(values: Tensor, which: Which) -> Tensor:
+    return values.abs() if which == "magnitude" else values
+
+
 def _order(values: Tensor, which: Which) -> Tensor:
-    key = values.abs() if which == "magnitude" else values
-    return key.argsort(dim=1, descending=which != "smallest", stable=True)
+    return _rank(values, which).argsort(dim=1, descending=which != "smallest", stable=True)
 
 
 def _dense(H: Operator, k: int, which: Which, sizes: Costs) -> tuple[Tensor, Tensor, Accuracy]:

@@ -181,7 +181,7 @@ class GolubKahan(Krylov):
     def estimates(self, values: Tensor, left: Tensor) -> Tensor:
         """Where s = |A v| is as good as zero, v is a null vector, whatever u is: there is nothing to wait for."""
         residuals = super().estimates(values, left)
-        zero = values <= self.zero * self.scale[self.samples, None]
+        zero = values <= self.zero * self.scale[self.places, None]
         return torch.where(zero, 0.0, residuals) if self.which == "smallest" else residuals
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import page
-from benchmarks.__main__ import _rows_there
+from benchmarks.__main__ import _rows_there, _together
 from benchmarks.growth import exponent
 from benchmarks.guard import complaints, verdict
 from benchmarks.kit import OURS, Size, Way, Work, agrees, measured, summary
@@ -96,7 +96,15 @@ def test_the_verdict_is_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_rows_of_other_machines_are_not_mixed(tmp_path: Path) -> None:
-    machine = {"device": "one", "processor": "some", "cores": 2, "torch": "2", "python": "3", "load": [1.0]}
+    machine = {
+        "device": "one",
+        "processor": "some",
+        "cores": 2,
+        "threads": 2,
+        "torch": "2",
+        "python": "3",
+        "load": [1.0],
+    }
     path = tmp_path / "gpu.json"
     assert _rows_there(path, machine) == []
     rows = [{"row": "full-spectra"}, {"row": "gone since"}]
@@ -104,6 +112,22 @@ def test_rows_of_other_machines_are_not_mixed(tmp_path: Path) -> None:
     assert _rows_there(path, {**machine, "load": [4.0]}) == rows[:1]
     with pytest.raises(SystemExit, match=r"another machine \(device: one, here another\)"):
         _rows_there(path, {**machine, "device": "another"})
+    path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"another machine \(device: None, here one"):
+        _rows_there(path, machine)
+
+
+def test_works_that_are_not_measured_anew_stay() -> None:
+    """A machine that is lent may be taken back between two works of a row."""
+
+    def works(row: str, *names: str) -> list[dict[str, object]]:
+        return [{"row": row, "work": name} for name in names]
+
+    there = works("full-spectra", "a", "b, with 3 images") + works("leading-triplets", "c", "d", "e")
+    stopped = _together(there, works("leading-triplets", "c"), set())
+    assert [row["work"] for row in stopped] == ["a", "b, with 3 images", "d", "e", "c"]
+    whole = _together(there, works("full-spectra", "a", "b, with 5 images"), {"full-spectra"})
+    assert [row["work"] for row in whole] == ["a", "b, with 5 images", "c", "d", "e"]
 
 
 def test_exponents_are_those_of_power_laws() -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
+from skipscope.errors import InputError
+from skipscope.linear.jacobian import Jacobian
 from tests.slow import thinned
 from tests.trace.nets import CASES, D, Residual, mlp
 from tests.trace.test_cases import inputs, traced
@@ -227,3 +229,11 @@ def test_the_batch_axis_of_an_exit_is_known_not_guessed() -> None:
     J = unit.jacobian(x)
     assert J.shape == (4, 4 * D, 4 * D)
     assert ss.verify(J).passed
+
+
+@pytest.mark.parametrize("samples", [[0, 0], [-1], [3]])
+def test_samples_of_a_jacobian_that_runs_with_all_of_them_are_different_ones(samples: list[int]) -> None:
+    J = Jacobian(torch.tanh, torch.randn(3, 4))
+    torch.testing.assert_close(J.take([2, 0]).dense(), J.dense()[[2, 0]])
+    with pytest.raises(InputError, match="different samples, numbers from 0 to 2"):
+        J.take(samples)

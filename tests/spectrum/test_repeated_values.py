@@ -94,3 +94,24 @@ def test_a_copy_that_comes_up_late_is_not_missed(seed: int, tolerance: float) ->
     found = ss.svd(A, K, tol=tolerance, route="iterative", seed=seed)
     assert found.converged.all()
     assert ((found.S[0] - above[:K]).abs() <= 4 * tolerance).all()
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_copy_is_not_missed_where_the_next_value_is_near(seed: int) -> None:
+    """The third 1 is 0.015 above the next value: a test that only asks whether that one could be larger misses it."""
+    above = torch.cat([torch.linspace(2, 1.1, 7), torch.ones(3), torch.tensor([0.985])])
+    A = Diagonal(torch.cat([above, torch.linspace(0.97, 0, 100_000)]).double())
+    pairs = ss.eigs(A, K, tol=1e-3, route="iterative", seed=seed)
+    assert pairs.converged.all()
+    assert ((pairs.values[0] - above[:K]).abs() <= 4e-3).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_copy_is_not_missed_where_the_next_value_has_the_other_sign(seed: int) -> None:
+    """What is put in order by its magnitude is near the next value though their difference is large."""
+    above = torch.cat([torch.linspace(2, 1.1, 7), torch.ones(3), torch.tensor([-0.975])])
+    signs = 1 - 2 * (torch.arange(30_000) % 2)
+    A = Diagonal(torch.cat([above, signs * torch.linspace(0.95, 0, 30_000)]).double())
+    pairs = ss.eigs(A, K, which="magnitude", tol=1e-3, route="iterative", seed=seed)
+    assert pairs.converged.all()
+    assert ((pairs.values[0].abs() - above[:K]).abs() <= 4e-3).all()
