@@ -105,8 +105,8 @@ STUDY = Study(
     },
     cost={
         "smoke": "seconds",
-        "full": "45 minutes on 2 cores: 75 networks; a part is chosen by --set lengths=30 --set decays=0,0.005",
-        "paper": "6 hours on 2 cores: 160 networks",
+        "full": "25 minutes on 2 cores: 75 networks; a part is chosen by --set lengths=30 --set decays=0,0.005",
+        "paper": "2 hours on 2 cores: 160 networks",
     },
     run=run,
 )
