@@ -149,9 +149,10 @@ def test_command_lines_parse(words: list[str]) -> None:
         names.append(name)
     context = command.make_context(" ".join(names), words)  # an error names what is wrong; nothing is run
     if names[1] == "study" and "id" in context.params:
-        assert all(
-            context.params["preset"] in study.presets for study in find(context.params["id"], context.params["preset"])
-        )
+        preset = context.params["preset"]
+        found = find(context.params["id"], preset or "")
+        assert found
+        assert all(preset in study.presets for study in found if preset is not None)
 
 
 @pytest.mark.parametrize("words", command_lines("make"))
