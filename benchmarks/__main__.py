@@ -75,10 +75,8 @@ def main() -> None:
     there = _rows_there(path, machine) if options.only else []
     for row in run(size, chosen):
         rows.append(row)  # written one by one: a machine that is lent may be taken back
-        _save(
-            {"machine": machine, "set": name, "rows": _together(there, rows, {row["row"] for row in rows[:-1]})}, path
-        )
-    _save({"machine": machine, "set": name, "rows": _together(there, rows, set(chosen))}, path)
+        _save({"machine": machine, "set": name, "rows": _together(there, rows)}, path)
+    _save({"machine": machine, "set": name, "rows": _together(there, rows, ended=True)}, path)
     wrong = [row["work"] for row in rows if not agrees(row)]
     if wrong:
         raise SystemExit(f"the answers differ: {'; '.join(wrong)}")
@@ -108,11 +106,13 @@ def _rows_there(path: Path, machine: Mapping[str, object]) -> list[dict[str, obj
 
 
 def _together(
-    there: list[dict[str, object]], new: list[dict[str, object]], whole: set[object]
+    there: list[dict[str, object]], new: list[dict[str, object]], *, ended: bool = False
 ) -> list[dict[str, object]]:
-    """Works that are measured anew in the place of those that were there. whole: rows of which all works are."""
+    """What is measured anew in the place of what was there. Of a row that is measured to its end, nothing old stays; of
+    the last one that is known only where the run has ended."""
     works = {row["work"] for row in new}
-    others = [row for row in there if row["row"] not in whole and row["work"] not in works]
+    complete = {row["row"] for row in new} - (set() if ended or not new else {new[-1]["row"]})
+    others = [row for row in there if row["row"] not in complete and row["work"] not in works]
     return sorted([*others, *new], key=lambda row: list(ROWS).index(str(row["row"])))
 
 

@@ -49,7 +49,7 @@ __all__ = defer(
     __name__,
     {
         "": "plot",
-        "check": "Forecast ShortTraining check",
+        "check": "Attempt Forecast ShortTraining Trial check",
         "errors": "InputError SkipscopeError TraceError",
         "findings": "Finding",
         "inspection": "Report Result inspect load report",

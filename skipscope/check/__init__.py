@@ -2,6 +2,7 @@
 
 from skipscope.check.checking import check
 from skipscope.check.forecast import Forecast
-from skipscope.check.short_training import ShortTraining
+from skipscope.check.remedies import Trial
+from skipscope.check.short_training import Attempt, ShortTraining
 
-__all__ = ["Forecast", "ShortTraining", "check"]
+__all__ = ["Attempt", "Forecast", "ShortTraining", "Trial", "check"]

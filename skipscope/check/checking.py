@@ -63,14 +63,12 @@ def check(
     _refuse_what_is_no_function(model, x)
     spectra, left_out, without_units = _units(model, x, seed, found) if unit_spectra else (None, "", False)
     origin = origin_of_not_finite(model, x) if found.not_finite else None
+    trained = None if lesson is None else train_shortly(lesson, optimiser=optimiser, seed=seed)
     broken = broken_in(found, optimiser)
-    mendable = not found.not_finite or _overflows(origin)
-    tried, untried = (
-        trials(model, x, seed, optimiser, found, spectra, without_units) if broken and mendable else ((), [])
-    )
+    to_mend = bool(broken) and (not found.not_finite or _overflows(origin)) and not (trained and trained.learns)
+    tried, untried = trials(model, x, seed, optimiser, found, spectra, without_units) if to_mend else ((), [])
     unanswered = {} if broken == (NOT_FINITE,) else _unanswered(found, rules)
     findings = _findings(found, origin, spectra, tried, broken, rules)
-    trained = None if lesson is None else train_shortly(lesson, optimiser=optimiser, seed=seed)
     findings = findings or _as_expected(found, unanswered, rules)
     if trained is not None:
         findings = _with_training(findings, trained)

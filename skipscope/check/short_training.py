@@ -7,8 +7,9 @@ the share of right answers in WINDOW steps in a row, counted while it trains, ab
 that is right most often, 1 where all are right. The training ends where QUICKLY is learnt in the first steps, or ENOUGH
 later; a rate is given up where its first steps have not learnt HOPELESS, and where a loss is not finite.
 
-At most GO_ON + 1 copies are there at a time, the best so far and the one that is being trained; of a model in half
-precision they are in float32. Batch norms are as in training and dropout is off, as elsewhere in a check.
+At most GO_ON + 1 copies are there at a time, with their gradients and what the optimiser keeps: the best so far and the
+one that is being trained; of a model in half precision they are in float32. Batch norms are as in training and dropout
+is off, as elsewhere in a check.
 
 These numbers were chosen with networks of which it is known whether they train (`docs/check-accuracy.md`).
 """
@@ -16,7 +17,7 @@ These numbers were chosen with networks of which it is known whether they train 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,10 +32,12 @@ from skipscope.findings import Finding
 from skipscope.linear.memory import out_of_memory
 from skipscope.measure.layers import float_tensors
 from skipscope.numerics import random_numbers
-from skipscope.trace.export import in_full_precision
+from skipscope.trace.export import full_precision_copy
 from skipscope.trace.inputs import Inputs
+from skipscope.trace.read_weights import halves_of
 from skipscope.trace.running_statistics import copied
 from skipscope.trace.undisturbed import undisturbed
+from skipscope.wording import counted
 
 RATES = {"sgd": (0.01, 0.1, 0.001, 0.0001), "adam": (0.001, 0.01, 0.0001)}  # the likeliest first
 MOMENTUM = 0.9
@@ -43,7 +46,9 @@ FIRST, LAST, LONGEST, WINDOW = 132, 528, 1056, 22  # steps
 GO_ON = 2  # rates
 QUICKLY, ENOUGH = 2 / 3, 0.8  # learnt: within FIRST steps, or later
 HOPELESS, DOUBTFUL = 0.05, 1 / 3  # learnt: below it nothing is to be hoped for; from it on more steps might do
+ONE_SIDED = 0.98  # of the samples with one label: the others are too few to show whether anything is learnt
 DOES_NOT_LEARN = "does not learn"
+LEAVE_OUT = "leave the short training out (train_on=, --train)"
 
 
 def needed_after(steps: int) -> float:
@@ -53,7 +58,8 @@ def needed_after(steps: int) -> float:
 
 @dataclass(frozen=True)
 class Attempt:
-    """At one rate. steps: how many were made. learnt: 0 as a guess, 1 all. last_loss: before the last step."""
+    """The training at one rate. steps: how many were made. learnt: 0 as a guess, 1 all. last_loss: before the last
+    step, or infinite where the loss of the next one is not finite."""
 
     rate: float
     steps: int
@@ -75,7 +81,7 @@ class Attempt:
 @dataclass(frozen=True)
 class ShortTraining:
     """attempts: one for each rate that was tried. samples, classes: that it was trained on. guess: the share of right
-    answers of who always gives the most frequent label. probabilities: the model gives them, not scores."""
+    answers where the most frequent label is always given. probabilities: the model gives them, not scores."""
 
     attempts: tuple[Attempt, ...]
     samples: int
@@ -103,15 +109,18 @@ class ShortTraining:
     @property
     def finding(self) -> Finding:
         best = self.best
-        if all(math.isinf(attempt.last_loss) for attempt in self.attempts):
+        if not self.learns and all(math.isinf(attempt.last_loss) for attempt in self.attempts):
             longest = max(attempt.steps for attempt in self.attempts)
-            sentence = f"A short training fails: at no rate is the loss finite for more than {longest} steps."
+            after = f"for more than {counted(longest, 'step')}" if longest else "before the first step"
+            sentence = f"A short training fails: at no rate is the loss finite {after}."
         else:
-            right, needed = (self.guess + (1 - self.guess) * learnt for learnt in (best.learnt, best.needed))
+            digits = max(0, math.ceil(-math.log10(1 - self.guess)) - 1)  # enough to tell a guess from what is needed
+            shares = (self.guess + (1 - self.guess) * learnt for learnt in (best.learnt, 0.0, best.needed))
+            right, guess, needed = (f"{share:.{digits}%}" for share in shares)
             sentence = (
-                f"A short training learns{'' if self.learns else ' too little'}: within {best.steps} steps at the rate "
-                f"{best.rate:g} up to {right:.0%} of the answers are right (a guess has {self.guess:.0%}, expected: at "
-                f"least {needed:.0%})."
+                f"A short training learns{'' if self.learns else ' too little'}: within {counted(best.steps, 'step')} "
+                f"at the rate {best.rate:g} up to {right} of the answers are right (a guess has {guess}, expected: at "
+                f"least {needed})."
             )
         return Finding(
             "learns" if self.learns else DOES_NOT_LEARN,
@@ -128,8 +137,9 @@ class ShortTraining:
         rates = ", ".join(f"{attempt.rate:g}" for attempt in self.attempts)
         loss = " The output is probabilities, and the loss took their logarithm." if self.probabilities else ""
         return (
-            f"Copies were trained for {self.steps} steps in all (rate: {rates}) on {self.samples} samples of "
-            f"{self.classes} classes.{loss} What they learn counts more than the rules on the weights before training."
+            f"Copies were trained for {counted(self.steps, 'step')} in all (rate: {rates}) on {self.samples} samples "
+            f"of {self.classes} classes.{loss} What they learn counts more than the rules on the weights before "
+            "training."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,18 +151,21 @@ class ShortTraining:
             "classes": self.classes,
             "guess": self.guess,
             "probabilities": self.probabilities,
-            "rates": [attempt.to_dict() for attempt in self.attempts],
+            "attempts": [attempt.to_dict() for attempt in self.attempts],
         }
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What copies of the model are trained on. probabilities: what the model gives, where it is not scores."""
+    """What copies of the model are trained on. classes: whose scores an output needs for each sample, or more.
+    in_batch: which tensors of the inputs have an entry for each sample. probabilities: what the model gives, where it
+    is not scores."""
 
     model: nn.Module
     inputs: Inputs
     labels: Tensor
-    classes: int  # whose scores an output needs for each sample, or more
+    classes: int
+    in_batch: tuple[bool, ...]
     probabilities: bool
 
     @classmethod
@@ -161,7 +174,11 @@ class Lesson:
         model answers one batch."""
         model = checked_model(model)
         if not isinstance(train_on, tuple | list) or len(train_on) != 2:
-            raise InputError("check: expected train_on=(samples, labels), the data of a short training and its labels")
+            came = f"{len(train_on)} entries" if isinstance(train_on, tuple | list) else type(train_on).__name__
+            raise InputError(
+                "check: expected train_on=(samples, labels), the data of a short training and its labels, with some "
+                f"hundred samples in the form of a batch; got {came}"
+            )
         if not any(weight.requires_grad for weight in model.parameters()):
             raise InputError(f"check: {type(model).__name__} has no weights to train, all of them are frozen")
         inputs = Inputs.of(model, train_on[0])
@@ -176,12 +193,20 @@ class Lesson:
             )
         if len(labels[chosen].unique()) < 2:
             raise InputError("check: expected samples of two classes or more to train on, none of them so rare")
-        inputs = _samples(inputs, chosen)
+        in_batch = tuple(inputs.carries(tensor) for tensor in inputs.tensors())
+        inputs = _samples(inputs, chosen, in_batch)
         refuse_infinite(inputs)
-        model, inputs, _ = in_full_precision(model, inputs)
-        lesson = cls(model, inputs, labels[chosen], int(labels.max()) + 1, probabilities=False)
-        with undisturbed(model), torch.enable_grad():
-            scores = lesson.scores(model, torch.arange(BATCH, device="cpu"))
+        inputs = inputs.floating(torch.float32) if halves_of(model) else inputs
+        lesson = cls(model, inputs, labels[chosen], int(labels.max()) + 1, in_batch, probabilities=False)
+        if lesson.guess > ONE_SIDED:
+            raise InputError(
+                f"check: {lesson.guess:.1%} of the samples to train on have the label {lesson.most_frequent}, so that "
+                f"little is left to learn; give samples of which at most {ONE_SIDED:.0%} have the same label, or "
+                f"{LEAVE_OUT}"
+            )
+        copy = lesson.copy()
+        with undisturbed(copy), torch.enable_grad():
+            scores = lesson.scores(copy, torch.arange(BATCH, device="cpu"))
         return replace(lesson, probabilities=are_probabilities(scores.detach()))
 
     @property
@@ -197,8 +222,17 @@ class Lesson:
     def most_frequent(self) -> int:
         return int(self.labels.mode().values)
 
+    def copy(self) -> nn.Module:
+        """Of the model, in float32 where that is in half precision."""
+        try:
+            with torch.no_grad():
+                return full_precision_copy(self.model) if halves_of(self.model) else copied(self.model)
+        except InputError as error:
+            raise InputError(f"check: {error}; {LEAVE_OUT}") from error
+
     def scores(self, model: nn.Module, chosen: Tensor) -> Tensor:
-        return _scores(output_of(model, _samples(self.inputs, chosen)), len(chosen), self.classes)
+        inputs = _samples(self.inputs, chosen, self.in_batch)
+        return _scores(output_of(model, inputs), len(chosen), self.classes)
 
 
 def train_shortly(lesson: Lesson, *, optimiser: str, seed: int = 0) -> ShortTraining:
@@ -218,7 +252,8 @@ def train_shortly(lesson: Lesson, *, optimiser: str, seed: int = 0) -> ShortTrai
     for each in kept:
         if max(other.learnt for other in kept) < ENOUGH:
             each.go_on(LAST, ENOUGH)
-    best = max(kept, key=lambda each: each.learnt, default=None)
+    going_on = [each for each in kept if not each.diverged]
+    best = max(going_on, key=lambda each: each.learnt, default=None)
     if best is not None and DOUBTFUL <= best.learnt < ENOUGH:
         best.go_on(LONGEST, ENOUGH)
     attempts = tuple(each.attempt for each in copies)
@@ -248,20 +283,23 @@ def few_samples(labels: Tensor, seed: int = 0) -> Tensor:
     return among[torch.randperm(len(among), generator=generator, device="cpu")[:SAMPLES]]
 
 
-def _samples(data: Inputs, chosen: Tensor) -> Inputs:
-    taken = data.map(
-        lambda t: t.detach().index_select(data.axis, chosen.to(t.device)) if data.carries(t) else t.detach().clone()
-    )
-    return replace(taken, batch=len(chosen))
+def _samples(data: Inputs, chosen: Tensor, in_batch: Sequence[bool]) -> Inputs:
+    """in_batch: decided once for all the samples, since a constant may be as long as some choice of them."""
+    of_each = iter(in_batch)
+
+    def taken(tensor: Tensor) -> Tensor:
+        if next(of_each):
+            return tensor.detach().index_select(data.axis, chosen.to(tensor.device))
+        return tensor.detach().clone()
+
+    return replace(data.map(taken), batch=len(chosen))
 
 
 class TrainedCopy:
     """A copy that is trained at one rate, and can go on later."""
 
     def __init__(self, lesson: Lesson, rate: float, optimiser: str, seed: int) -> None:
-        self.lesson, self.rate = lesson, rate
-        with torch.no_grad():
-            self.model = copied(lesson.model)
+        self.lesson, self.rate, self.model = lesson, rate, lesson.copy()
         self.trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimiser: torch.optim.Optimizer = (
             torch.optim.SGD(self.trained, lr=rate, momentum=MOMENTUM)
@@ -269,8 +307,8 @@ class TrainedCopy:
             else torch.optim.Adam(self.trained, lr=rate)
         )
         self.batches = _batches(len(lesson.labels), random_numbers("short training", seed))
-        self.right: list[float] = []  # shares of right answers, before each step,
-        self.guessed: list[float] = []  # and of who always gives the most frequent label
+        self.right: list[float] = []  # shares of right answers before each step,
+        self.guessed: list[float] = []  # and where the most frequent label is always given
         self.learnt, self.last_loss = 0.0, math.nan
 
     @property
@@ -300,23 +338,29 @@ class TrainedCopy:
             loss = F.nll_loss(scores.clamp_min(torch.finfo(scores.dtype).tiny).log(), labels)
         else:
             loss = F.cross_entropy(scores, labels)
-        self.right.append(float((scores.argmax(1) == labels).float().mean()))
-        self.guessed.append(float((labels == self.lesson.most_frequent).float().mean()))
-        if len(self.right) >= WINDOW:
-            right, guessed = (sum(shares[-WINDOW:]) / WINDOW for shares in (self.right, self.guessed))
-            if guessed < 1:
-                self.learnt = max(self.learnt, (right - guessed) / (1 - guessed))
         if not loss.isfinite():
             self.last_loss = math.inf
             return
         self.last_loss = float(loss.detach())
+        self._count(scores.argmax(1) == labels, labels == self.lesson.most_frequent)
         try:
             self._learn(loss)
-        except RuntimeError as error:
+        except InputError:
+            raise
+        except Exception as error:  # whatever a backward of the user's own raises
             if out_of_memory(error):
                 raise
             name = type(self.model).__name__
-            raise InputError(f"check: {name} cannot be trained: {first_line(error)}; leave train_on out") from error
+            raise InputError(f"check: {name} cannot be trained: {first_line(error)}; {LEAVE_OUT}") from error
+
+    def _count(self, right: Tensor, guessed: Tensor) -> None:
+        """Which answers of a batch are right, and which would be if the most frequent label were always given."""
+        self.right.append(float(right.float().mean()))
+        self.guessed.append(float(guessed.float().mean()))
+        if len(self.right) >= WINDOW:
+            share, guess = (sum(shares[-WINDOW:]) / WINDOW for shares in (self.right, self.guessed))
+            if guess < 1:
+                self.learnt = max(self.learnt, (share - guess) / (1 - guess))
 
     def _learn(self, loss: Tensor) -> None:
         """Gradients reach the copy's weights alone: nothing else is written to."""
@@ -328,7 +372,8 @@ class TrainedCopy:
             raise InputError(
                 f"check: a copy of {name} computes with the weights of the model that it is copied from, as where its "
                 "forward is a function made from the model (model.forward = torch.compile(model.forward)), so that it "
-                "cannot be trained alone; leave such functions out (model.compile() is none), or leave train_on out"
+                "cannot be trained alone; leave such functions out (model.compile() is none), or "
+                f"{LEAVE_OUT}"
             )
         for weight, gradient in zip(self.trained, gradients, strict=False):
             weight.grad = gradient
@@ -347,16 +392,17 @@ def _scores(output: Any, samples: int, classes: int) -> Tensor:
     if enough:
         raise InputError(
             f"check: a short training needs one output of samples by classes, and several are possible ({shapes}): let "
-            "the model return its scores alone, or leave train_on out"
+            f"the model return its scores alone, or {LEAVE_OUT}"
         )
     if fitting:
         raise InputError(
-            f"check: expected labels from 0 to {fitting[0].shape[1] - 1}, one for each score of the output, got "
-            f"{classes - 1}; where the output has no scores of classes, leave train_on out"
+            f"check: the output has {counted(fitting[0].shape[1], 'score')} per sample, and the largest label is "
+            f"{classes - 1}: expected a score for every label from 0 on; where the output has no scores of classes, "
+            f"{LEAVE_OUT}"
         )
     raise InputError(
         f"check: a short training needs an output of samples by classes, to compare with labels; got shapes {shapes} "
-        f"for {samples} samples: leave train_on out"
+        f"for {samples} samples: {LEAVE_OUT}"
     )
 
 

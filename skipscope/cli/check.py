@@ -29,7 +29,7 @@ def check(
     ] = "sgd",
     train: Annotated[
         bool,
-        typer.Option("--train", help="Train copies for some hundred steps on training images of --data: that decides."),
+        typer.Option("--train", help="Train copies for a few hundred steps on images of --data; their result decides."),
     ] = False,
     no_units: Annotated[bool, typer.Option("--no-units", help="Leave out the spectra of the residual units.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 unless it is expected to train.")] = False,

@@ -28,8 +28,8 @@ from skipscope.renamed import renamed_parameters
 from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.inputs import in_own_memory
 
-FEW = 1 / 8  # of the samples
-SMALL = 2**21  # numbers in the states of all samples: a product takes a GPU no longer than its launches
+ALONE = 1 / 8  # of the samples; so few of large states get a product of their own rather than go on with all
+SMALL_STATES = 2**21  # numbers, of all samples: a product takes a GPU no longer than its launches, whoever is in it
 
 
 class Jacobian(Operator):
@@ -109,8 +109,8 @@ class Jacobian(Operator):
     def go_on_with(self, samples: Sequence[int]) -> Operator:
         """On a GPU some samples go on in the company of the others: their products are captured already, and samples
         more cost less than another capture, unless few are left of large states."""
-        small = self.shape[0] * max(self.shape[1:]) <= SMALL
-        company = self.device.type == "cuda" and (small or len(samples) > FEW * self.shape[0])
+        small = self.shape[0] * max(self.shape[1:]) <= SMALL_STATES
+        company = self.device.type == "cuda" and (small or len(samples) > ALONE * self.shape[0])
         return Among(self, samples) if company and len(samples) < self.shape[0] else self.take(samples)
 
     def double(self) -> Operator:

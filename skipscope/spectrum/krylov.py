@@ -38,7 +38,7 @@ from skipscope.spectrum.orthonormal import Basis, orthonormalise, random_block
 from skipscope.spectrum.plan import BLOCK, Costs
 from skipscope.spectrum.scale import MARGIN, Accuracy, InUnit
 
-WELL_KNOWN = 0.1  # of the distance between the last wanted value and the next: how well the next one is to be known
+WELL_KNOWN = 0.1  # of its distance to the last wanted value: up to so large a residual the next value is well known
 
 
 class Krylov(ABC):
@@ -173,17 +173,17 @@ def _iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int
             krylov.scale[now] = torch.maximum(krylov.scale[now], ritz.abs().amax(1))
             scale = krylov.scale[now, None]  # B, 1
             residuals = krylov.estimates(ritz, x)  # B, p
-            fine = (residuals[:, :k] <= inner * scale).all(1)
+            converged = (residuals[:, :k] <= inner * scale).all(1)
             ranks = krylov.rank(ritz)
             same = ((ranks[:, :k] - krylov.rank(values[now])).abs() <= tolerance * scale).all(1)
-            behind = fine
+            next_known = converged
             if not complete:
                 distance = (ranks[:, k - 1] - ranks[:, k]).abs()
-                behind = residuals[:, k] <= WELL_KNOWN * distance + inner * scale[:, 0]
-            spent = torch.tensor([krylov.products[sample] >= budget for sample in now], device=fine.device)
-            krylov.settled[now] = settled = (fine & same & behind & (kept > 0)) | complete
+                next_known = residuals[:, k] <= WELL_KNOWN * distance + inner * scale[:, 0]
+            spent = torch.tensor([krylov.products[sample] >= budget for sample in now], device=converged.device)
+            krylov.settled[now] = settled = (converged & same & next_known & (kept > 0)) | complete
             over = spent | settled
-            retry = ~over & fine & ~(same & (kept > 0))
+            retry = ~over & converged & ~(same & (kept > 0))
             leave = (over | retry).nonzero()[:, 0].tolist()
             if leave:
                 gone = [now[position] for position in leave]

@@ -6,7 +6,6 @@ attention and norms whole. See `tidy` for what is then taken out of the graph.
 
 from __future__ import annotations
 
-import copy
 import gc
 import inspect
 import io
@@ -36,6 +35,7 @@ from skipscope.trace.put_together import put_together
 from skipscope.trace.read_weights import HALF, ReadWeights, halves_of, is_on_disk
 from skipscope.trace.recorded_program import RecordedProgram, check_it_follows, recorded
 from skipscope.trace.repeated_blocks import export_blocks_once
+from skipscope.trace.running_statistics import copied
 from skipscope.trace.tidy import tidy
 from skipscope.trace.undisturbed import undisturbed
 
@@ -49,16 +49,21 @@ def in_full_precision(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inpu
     halves = halves_of(model)
     if not halves:
         return model, inputs, []
-    if is_on_disk(model):
-        raise InputError(
-            f"{type(model).__name__} has {' and '.join(halves)} weights on disk, and what was asked for needs a copy "
-            "of it in float32; load it into memory, without memory= and on_disk"
-        )
     note = (
         f"{' and '.join(halves)} weights: measured in float32 on a copy of the model; "
         "later changes of the original's weights are not seen"
     )
-    return copy.deepcopy(model).float(), inputs.floating(torch.float32), [note]
+    return full_precision_copy(model), inputs.floating(torch.float32), [note]
+
+
+def full_precision_copy(model: nn.Module) -> nn.Module:
+    """Of a model in half precision."""
+    if is_on_disk(model):
+        raise InputError(
+            f"{type(model).__name__} has {' and '.join(halves_of(model))} weights on disk, and what was asked for "
+            "needs a copy of it in float32; load it into memory, without memory= and on_disk"
+        )
+    return copied(model).float()
 
 
 def export(model: nn.Module, inputs: Inputs, reading: ReadWeights | None = None) -> tuple[Program, list[str]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils import _pytree as pytree
 
-from skipscope.errors import InputError
+from skipscope.errors import InputError, first_line, out_of_memory
 from skipscope.module_hooks import Call, following
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import undisturbed
@@ -92,8 +92,9 @@ def copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:  # whatever the user's own attributes raise
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{type(model).__name__} cannot be copied: {reason}") from error
+        if out_of_memory(error):
+            raise
+        raise InputError(f"{type(model).__name__} cannot be copied: {first_line(error)}") from error
 
 
 def _statistics(norm: _NormBase, entering: Tensor) -> Tensor:

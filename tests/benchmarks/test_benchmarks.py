@@ -124,10 +124,14 @@ def test_works_that_are_not_measured_anew_stay() -> None:
         return [{"row": row, "work": name} for name in names]
 
     there = works("full-spectra", "a", "b, with 3 images") + works("leading-triplets", "c", "d", "e")
-    stopped = _together(there, works("leading-triplets", "c"), set())
+    stopped = _together(there, works("leading-triplets", "c"))
     assert [row["work"] for row in stopped] == ["a", "b, with 3 images", "d", "e", "c"]
-    whole = _together(there, works("full-spectra", "a", "b, with 5 images"), {"full-spectra"})
-    assert [row["work"] for row in whole] == ["a", "b, with 5 images", "c", "d", "e"]
+    later = _together(there, works("leading-triplets", "c", "d"))
+    assert [row["work"] for row in later] == ["a", "b, with 3 images", "e", "c", "d"]
+    next_row = _together(there, works("full-spectra", "a", "b, with 5 images") + works("leading-triplets", "c"))
+    assert [row["work"] for row in next_row] == ["a", "b, with 5 images", "d", "e", "c"]
+    ended = _together(there, works("full-spectra", "a", "b, with 5 images"), ended=True)
+    assert [row["work"] for row in ended] == ["a", "b, with 5 images", "c", "d", "e"]
 
 
 def test_exponents_are_those_of_power_laws() -> None:
