@@ -9,6 +9,7 @@ may be much faster than the monitor's own passes: in a guess a step counts for n
 
 Portions are given out from the cheapest on: each takes what it needs to look at every `every` steps, or its equal part
 of what is left. So cheap measures look often, dear ones seldom, and what a cheap one does not need goes to the others.
+One measure may come first (`first`, the one that most alarms come from): its part is half of the budget.
 Beside that, nothing starts that is expected to bring the whole share above the budget: the time that has passed since
 the first step has to have earned it.
 """
@@ -42,7 +43,7 @@ class Item:
 
 
 class Pace:
-    """budget: the share of the time that may be spent; None for no limit."""
+    """budget: the share of the time that may be spent; None for no limit. first: the item that half of it is for."""
 
     def __init__(
         self,
@@ -50,10 +51,11 @@ class Pace:
         *,
         every: int,
         budget: float | None,
+        first: str = "",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.items = {name: Item(guess) for name, guess in guesses.items()}
-        self.every, self.budget, self._clock = every, budget, clock
+        self.every, self.budget, self.first, self._clock = every, budget, first, clock
         self.unit = 0.0  # seconds that a step counts for in a guess, at least
         self._rest = 0.0  # seconds spent around runs of items
         self._begun: float | None = None
@@ -98,7 +100,7 @@ class Pace:
         return {name: item for name, item in self.items.items() if not item.stopped}
 
     def due(self, step: int) -> list[str]:
-        """What to do after this step, the cheapest first."""
+        """What to do after this step, in the order of `gaps`."""
         if step % self.every:
             return []
         if self.budget is None:
@@ -117,14 +119,15 @@ class Pace:
         return found
 
     def gaps(self, step_seconds: float) -> dict[str, float]:
-        """Steps between two runs of each item, the cheapest first."""
+        """Steps between two runs of each item: of `first`, then from the cheapest on."""
         assert self.budget is not None
         costs = {name: item.cost(max(step_seconds, self.unit)) for name, item in self._running.items()}
         left = self.budget
         found: dict[str, float] = {}
-        for place, name in enumerate(sorted(costs, key=lambda one: costs[one])):
+        for place, name in enumerate(sorted(costs, key=lambda one: (one != self.first, costs[one]))):
             needed = costs[name] / (self.every * step_seconds) if step_seconds > 0 else math.inf
-            portion = min(needed, left / (len(costs) - place))
+            others = len(costs) - place - 1
+            portion = min(needed, left / (1 + (min(others, 1) if name == self.first else others)))
             left -= portion
             steps = costs[name] / (portion * step_seconds) if portion > 0 and step_seconds > 0 else 0.0
             found[name] = self.every * max(1, math.ceil(round(steps / self.every, 6)))

@@ -116,7 +116,7 @@ class Monitor:
             parameters = {"measures": self._measures, "every": every, "budget": budget, "samples": samples}
             self.kept.open(Path(out), former, self.trunk, seed, parameters)
         self._writers = writers_of(writers, None if out is None else Path(out))
-        self.pace = Pace(guesses, every=self.every, budget=self.budget)
+        self.pace = Pace(guesses, every=self.every, budget=self.budget, first="sizes")
         self._first_look()
 
     # -- in a loop

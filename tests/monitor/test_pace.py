@@ -17,11 +17,17 @@ class Clock:
 
 
 def simulated(
-    costs: dict[str, float], *, budget: float | None, every: int = 10, steps: int = 20_000, step: float = 0.01
+    costs: dict[str, float],
+    *,
+    budget: float | None,
+    first: str = "",
+    every: int = 10,
+    steps: int = 20_000,
+    step: float = 0.01,
 ) -> Pace:
     """A training whose steps take `step` seconds, and whose measures take what `costs` says."""
     clock = Clock()
-    pace = Pace(dict.fromkeys(costs, 5.0), every=every, budget=budget, clock=clock)
+    pace = Pace(dict.fromkeys(costs, 5.0), every=every, budget=budget, first=first, clock=clock)
     for number in range(1, steps + 1):
         clock.now += step
         pace.stepped()
@@ -42,6 +48,24 @@ def test_cheap_measures_look_more_often_than_dear_ones() -> None:
     cheap, middle, dear = (pace.items[name].runs for name in ("cheap", "middle", "dear"))
     assert cheap > 1700  # of 2000, but for the time that the first look of the dear one has to earn
     assert cheap > middle > dear >= 3
+
+
+def test_half_of_the_budget_is_for_the_first_measure() -> None:
+    costs = {"sizes": 0.05, "small": 0.02, "middle": 0.1, "large": 0.2, "largest": 0.4}
+    pace = simulated(costs, budget=0.1, first="sizes")
+    sizes, *others = pace.items.values()
+    assert 0.4 * pace.own < sizes.seconds < 0.6 * pace.own
+    assert all(item.runs >= 4 for item in others)
+    assert 0.05 < pace.share <= 0.1
+    equal = simulated(costs, budget=0.1)
+    assert sizes.runs > 1.8 * equal.items["sizes"].runs
+
+
+def test_what_the_first_measure_does_not_need_goes_to_the_others() -> None:
+    costs = {"sizes": 0.0001, "dear": 1.0}
+    assert simulated(costs, budget=0.1, first="sizes").items["dear"].runs >= (
+        simulated({"dear": 1.0}, budget=0.1).items["dear"].runs - 1
+    )
 
 
 def test_what_a_cheap_measure_does_not_need_goes_to_the_others() -> None:
