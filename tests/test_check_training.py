@@ -459,15 +459,18 @@ def test_remedies_are_not_said_to_mend_a_training() -> None:
     assert "does not learn" not in str(forecast._tried())
 
 
+class Cut(nn.Module):
+    """No gradient reaches its first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.body = nn.Linear(8, 8), perceptron(3, gain=1.4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self.first(x).detach())
+
+
 def test_layers_without_gradients_stay_a_problem() -> None:
-    class Cut(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.body = nn.Linear(8, 8), perceptron(3, gain=1.4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.body(self.first(x).detach())
-
     forecast = check(Cut())
     assert forecast.trains is False
     assert [finding.name for finding in forecast.problems] == ["gradients are cut off"]
@@ -475,14 +478,6 @@ def test_layers_without_gradients_stay_a_problem() -> None:
 
 
 def test_a_verdict_is_not_narrow_where_something_definite_stands_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cut(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.body = nn.Linear(8, 8), perceptron(3, gain=1.4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.body(self.first(x).detach())
-
     for name, number in (("QUICKLY", 2.0), ("ENOUGH", 2.0), ("LAST", FIRST), ("LONGEST", FIRST)):
         monkeypatch.setattr(short_training, name, number)
     narrow, definite = check(perceptron(3, gain=1.4)), check(Cut())
