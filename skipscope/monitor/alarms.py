@@ -12,6 +12,9 @@ spread              the smallest of what differs between samples in a state, ove
 sharpness           the largest eigenvalue of the Hessian over what the rate can bear (2 / rate); asked again, with the
                     last eigenvalue, whenever the rate changes
 
+What rings after numbers that are not finite, states that grow, a rate that is too large, or a loss far above its first
+value, probably follows from these, and says so: its own remedies would point the wrong way.
+
 The thresholds were found on small networks that train and that fail, and tried on others: `benchmarks/alarms.py`,
 docs/monitor.md. Looks before batch norms have seen enough data do not count.
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     import xarray
 
 NOT_FINITE = "not finite"
+CAUSES = (NOT_FINITE, "states grow", "too sharp for the rate")
+CONSEQUENCES = ("gradients vanish", "a unit died", "samples become alike")
+FAR_ABOVE = 10.0  # times its first value: a loss that has exploded
 SMALLEST = 1e-300  # in place of zero, of which there is no logarithm
 NOTHING = -100.0  # a power of ten below which a ratio is that of a zero
 ALARMS = "alarms"  # the name and the attribute `measure` of their dataset
@@ -169,19 +175,34 @@ class Judge:
         for rule in self.rules:
             if rule.part not in new or rule.signal not in signals:
                 continue
-            found.append(self._asked(rule, signals[rule.signal], step))
+            found.append(self._asked(rule, signals[rule.signal], step, recorded))
         return [alarm for alarm in found if alarm is not None]
 
-    def _asked(self, rule: Rule, signal: Signal, step: int) -> Alarm | None:
+    def _asked(self, rule: Rule, signal: Signal, step: int, recorded: Mapping[str, Recorded]) -> Alarm | None:
         self._broken[rule.name] = self._broken.get(rule.name, 0) + 1 if rule.beyond(signal.value) else 0
-        return self._ring(step, rule.finding(signal)) if self._broken[rule.name] >= rule.patience else None
+        if self._broken[rule.name] < rule.patience:
+            return None
+        finding, cause = rule.finding(signal), self._cause(recorded)
+        if rule.name in CONSEQUENCES and cause:
+            sentence = f"{finding.sentence} It probably follows from {cause}."
+            finding = replace(finding, sentence=sentence, remedies=("a smaller rate",))
+        return self._ring(step, finding)
+
+    def _cause(self, recorded: Mapping[str, Recorded]) -> str:
+        """What has gone wrong before, in words; empty where nothing is known."""
+        for name in CAUSES:
+            if name in self.rung:
+                return f"what rang at step {self.rung[name].step} ({name})"
+        losses = recorded["sizes"].columns.get("loss", []) if "sizes" in recorded else []
+        first, last = (float(losses[0]), float(losses[-1])) if len(losses) else (math.nan, math.nan)
+        return f"the loss, which was {number(first)} and is {number(last)}" if last > FAR_ABOVE * abs(first) else ""
 
     def at_rate(self, recorded: Mapping[str, Recorded], step: int, limit: float) -> list[Alarm]:
         """The alarms of a rate that can bear no more than `limit`, with the sharpness that was last seen."""
-        if "sharpness" not in recorded:
+        if "sharpness" not in recorded or not recorded["sharpness"].columns["as_trained"][-1]:
             return []
         signal = sharpness_over(recorded["sharpness"], limit)
-        found = [self._asked(rule, signal, step) for rule in self.rules if rule.signal == "sharpness"]
+        found = [self._asked(rule, signal, step, recorded) for rule in self.rules if rule.signal == "sharpness"]
         return [alarm for alarm in found if alarm is not None]
 
     def loss_not_finite(self, step: int, loss: float) -> Alarm | None:

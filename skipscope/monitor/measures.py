@@ -9,7 +9,8 @@ stable_rank     of each weight matrix: |W|_F^2 / s_1^2, and s_1
 alignment       of each unit with the next (`ss.alignment`): the coupling of their leading singular vectors, 0 where
                 they share them, with its level by chance; the cosine of the first right singular vectors
 conditioning    condition numbers of weights (`ss.conditioning`) and of the states at units' entries
-sharpness       the largest eigenvalue of the Hessian of the loss (`ss.eigs`), and what the rate can bear
+sharpness       the largest eigenvalue of the Hessian of the loss (`ss.eigs`), with batch norms as in training, and what
+                the rate can bear
 streams         of units that mix several streams (`ss.streams`): what the product of the mixing matrices leaves of the
                 differences between streams, and how much it can grow
 """
@@ -119,7 +120,8 @@ def singular(look: Look) -> xarray.Dataset:
     for unit in look.trunk.units:
         found = svd(unit.jacobian(look.some), k=1, tol=VALUE_TOLERANCE, seed=look.seed)
         converged = bool(found.converged[:, 0].all())
-        rows.append((float(found.S[:, 0].median()), float(found.residuals[:, 0].max()), converged))
+        largest = float(numpy.median(found.S[:, 0].cpu().numpy()))  # torch's is the lower of two in the middle
+        rows.append((largest, float(found.residuals[:, 0].max()), converged))
     columns = zip(("value", "residual", "converged"), zip(*rows, strict=True), strict=True)
     data = {name: ("unit", [*column]) for name, column in columns}
     return xarray.Dataset(data, labels(list(look.trunk.units)), {"samples": look.some.batch})
@@ -185,7 +187,8 @@ def sharpness_of(look: Look) -> xarray.Dataset:
 
     assert look.objective is not None
     found = sharpness(look.trunk, look.inputs, look.objective, look.seed)
-    return xarray.Dataset({**found._asdict(), **look.rate._asdict()})
+    rate = look.rate if found.as_trained else look.rate._replace(limit=math.nan)
+    return xarray.Dataset({**found._asdict(), **rate._asdict()})
 
 
 def streams_of(look: Look) -> xarray.Dataset:
@@ -194,7 +197,8 @@ def streams_of(look: Look) -> xarray.Dataset:
 
 
 def _over_samples(data: xarray.Dataset) -> xarray.Dataset:
-    return data.median("sample", skipna=False, keep_attrs=True) if "sample" in data.dims else data
+    """Of the samples that have a number: one without a gradient has no gain."""
+    return data.median("sample", skipna=True, keep_attrs=True) if "sample" in data.dims else data
 
 
 def _weights(look: Look) -> dict[str, torch.Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from skipscope.errors import InputError, first_line
 from skipscope.monitor.measures import MEASURES, Look, lacking
@@ -51,6 +52,12 @@ def _check_rate(rate: float | Callable[[], float] | None) -> None:
             f"rate={rate!r}: expected the rate as a number, or a function without arguments that returns it; "
             f"{first_line(error)}"
         ) from error
+
+
+def trains(optimizer: Optimizer, model: nn.Module) -> bool:
+    """Whether an optimizer has any of a model's weights."""
+    own = {id(weight) for weight in model.parameters()}
+    return any(id(weight) in own for group in optimizer.param_groups for weight in group["params"])
 
 
 def wanted(measures: Sequence[str] | None) -> list[str]:

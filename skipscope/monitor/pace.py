@@ -99,6 +99,17 @@ class Pace:
     def _running(self) -> dict[str, Item]:
         return {name: item for name, item in self.items.items() if not item.stopped}
 
+    @property
+    def earned(self) -> float:
+        """Seconds that the budget allows now."""
+        return math.inf if self.budget is None else max(self.budget * self.elapsed - self.own, 0.0)
+
+    def not_run(self) -> dict[str, float]:
+        """What has not run yet, with the seconds that a run is expected to take (NaN: before the second step)."""
+        step_seconds = self.step_seconds
+        unit = max(step_seconds, self.unit)
+        return {name: item.cost(unit) for name, item in self._running.items() if not item.runs}
+
     def due(self, step: int) -> list[str]:
         """What to do after this step, in the order of `gaps`."""
         if step % self.every:
@@ -108,7 +119,7 @@ class Pace:
         step_seconds = self.step_seconds
         if math.isnan(step_seconds):
             return []
-        gaps, left = self.gaps(step_seconds), self.budget * self.elapsed - self.own
+        gaps, left = self.gaps(step_seconds), self.earned
         found = []
         for name, gap in gaps.items():
             item, cost = self.items[name], self.items[name].cost(max(step_seconds, self.unit))

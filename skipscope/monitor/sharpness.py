@@ -9,7 +9,11 @@ the edge of stability):
     with Nesterov's          2 (1 + m) / ((1 + 2 m) e)
 
 An optimizer that scales every weight's rate (Adam) has no limit on the Hessian itself: it is NaN then, and the
-sharpness is reported alone. The Hessian is that of the loss in evaluation mode at the monitor's own batch.
+sharpness is reported alone.
+
+The Hessian is that of the loss that the training descends, at the monitor's own batch: batch norms have the statistics
+of the batch, which are differentiated too. With fixed statistics, as in evaluation mode, the loss is another function,
+often ten times as sharp, to which no limit applies. Dropout is off.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from skipscope.linear import Hessian
 from skipscope.monitor.objective import Objective
 from skipscope.spectrum import eigs
 from skipscope.trace import Trunk
+from skipscope.trace.batch_statistics import norms_in_training, trains_norms
 from skipscope.trace.graph_trunk import GraphTrunk
 from skipscope.trace.inputs import Inputs
 
@@ -57,17 +62,27 @@ class Rate(NamedTuple):
         return bearable / (1 + 2 * momentum) if group.get("nesterov") else bearable
 
 
-class Replayed(nn.Module):
-    """A traced model as a module: it runs the graph on the weights that it finds in the model's places, so that no hook
-    of the user's is called, and the model's mode does not matter."""
+def settings_of(optimizer: Optimizer) -> tuple[float, ...] | None:
+    """What the limit depends on: rate and momentum of every group. None where a GPU holds one, which is not waited
+    for."""
+    found = [group.get(name, 0.0) for group in optimizer.param_groups for name in ("lr", "momentum")]
+    if any(isinstance(value, Tensor) and value.device.type != "cpu" for value in found):
+        return None
+    return tuple(float(value) for value in found)
 
-    def __init__(self, trunk: Trunk) -> None:
+
+class Replayed(nn.Module):
+    """A traced model as a module, with batch norms as in training: it runs the graph on the weights that it finds in
+    the model's places, so that no hook of the user's is called, and the model's mode does not matter."""
+
+    def __init__(self, trunk: GraphTrunk) -> None:
         super().__init__()
         self.model, self._trunk = trunk.model, trunk
+        self._in_training = norms_in_training(trunk.program)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         batch = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        return self._trunk.replay(Inputs(args, kwargs, 0, len(batch)))
+        return self._trunk.replay(Inputs(args, kwargs, 0, len(batch)), in_training=self._in_training)
 
 
 class Sharpness(NamedTuple):
@@ -75,16 +90,23 @@ class Sharpness(NamedTuple):
     residual: float  # some eigenvalue lies within it of the value
     converged: bool
     loss: float  # at the monitor's batch
+    as_trained: bool  # of the loss that the training descends; False with fixed statistics of batch norms
 
 
 def sharpness(trunk: Trunk, inputs: Inputs, objective: Objective, seed: int = 0) -> Sharpness:
     """The largest eigenvalue of the Hessian of the loss at a batch, with respect to all weights that are trained."""
-    runs_graph = isinstance(trunk, GraphTrunk) and trunk.program.reading is None and inputs.axis == 0
-    model = Replayed(trunk) if runs_graph else trunk.model
+    model: nn.Module = trunk.model
+    as_trained = not trains_norms(model)
+    if isinstance(trunk, GraphTrunk) and trunk.program.reading is None and inputs.axis == 0:
+        model, as_trained = Replayed(trunk), True
     target = torch.zeros(inputs.batch)  # the objective has its own targets
     H = Hessian(model, lambda output, _: objective(output), [(inputs, target)])
     # Iterative also where a matrix would do: that is assembled in float64, which the graph was not traced in.
     found = eigs(H, 1, tol=TOLERANCE, max_products=MOST_PRODUCTS, block=BLOCK, seed=seed, route="iterative")
     return Sharpness(
-        float(found.values[0, 0]), float(found.residuals[0, 0]), bool(found.converged[0, 0]), float(H.loss)
+        float(found.values[0, 0]),
+        float(found.residuals[0, 0]),
+        bool(found.converged[0, 0]),
+        float(H.loss),
+        as_trained,
     )

@@ -6,6 +6,7 @@ A loss on a GPU is kept as a tensor and read at looks alone: reading it would ma
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ class Steps:
         self.numbers: list[int] = []
         self.losses: list[float | Tensor] = []
         self.rates: list[float] = []
+        self._judged = 0  # losses that `first_not_finite` has seen
 
     @classmethod
     def of(cls, dataset: xarray.Dataset) -> Steps:
@@ -35,6 +37,7 @@ class Steps:
         found.numbers = dataset["step"].values.tolist()
         found.losses, found.rates = dataset["loss"].values.tolist(), dataset["rate"].values.tolist()
         found.last = found.numbers[-1] if found.numbers else 0
+        found._judged = len(found.losses)
         return found
 
     def forget(self, step: int) -> None:
@@ -42,12 +45,11 @@ class Steps:
         kept = bisect_left(self.numbers, step)
         for column in (self.numbers, self.losses, self.rates):
             del column[kept:]
+        self._judged = min(self._judged, kept)
 
     def count(self, loss: Tensor | float | None, step: int | None, rate: float) -> int:
         """The number of this step; one from before a resumption is replaced."""
-        if step is not None and step < 0:
-            raise InputError(f"step={step}: expected the number of a step from 0 on")
-        self.last = self.last + 1 if step is None else int(step)
+        self.last = self.last + 1 if step is None else _checked(step)
         if loss is not None:
             self.note_loss(loss, rate)
         else:
@@ -62,10 +64,17 @@ class Steps:
         self.losses.append(value)
         self.rates.append(rate)
 
-    @property
-    def last_loss(self) -> float | None:
-        """None where no loss was given."""
-        return float(self.losses[-1]) if self.losses else None
+    def first_not_finite(self, *, waiting: bool) -> tuple[int, float] | None:
+        """The first step with a loss that is not finite, and that loss, of those that were not asked about before.
+        waiting: also of losses that a GPU holds."""
+        for place in range(self._judged, len(self.losses)):
+            if isinstance(self.losses[place], Tensor) and not waiting:
+                return None
+            self.losses[place] = loss = float(self.losses[place])
+            self._judged = place + 1
+            if not math.isfinite(loss):
+                return self.numbers[place], loss
+        return None
 
     def to_dataset(self, **about: Any) -> xarray.Dataset:
         import xarray
@@ -79,6 +88,16 @@ class Steps:
             {"step": ("step", self.numbers, {"long_name": "step of the training", "units": "count"})},
             {"measure": MEASURE, "part": "loss", **about},
         )
+
+
+def _checked(step: Any) -> int:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(step, bool):
+        raise InputError(f"step={step!r}: expected the number of a step, a whole number from 0 on")
+    return number
 
 
 def _number(loss: Tensor | float) -> float | Tensor:

@@ -20,16 +20,18 @@ from skipscope.monitor.following import Followed, decided_by_the_first, is_first
 from skipscope.monitor.kept import Kept
 from skipscope.monitor.measures import MEASURES, Look, sizes
 from skipscope.monitor.objective import Objective
-from skipscope.monitor.options import check_loss, check_numbers, check_objects, possible, traced, wanted
+from skipscope.monitor.options import check_loss, check_numbers, check_objects, possible, traced, trains, wanted
 from skipscope.monitor.pace import Pace
 from skipscope.monitor.recording import Recorded
-from skipscope.monitor.sharpness import Rate
+from skipscope.monitor.sharpness import Rate, settings_of
 from skipscope.monitor.steps import Steps
 from skipscope.monitor.untouched import floating_type, untouched, wait_for
 from skipscope.monitor.writers import PREFIX, numbers_of, writers_of
 from skipscope.runs import RunFolder
+from skipscope.runs.files import digest_of_tensors
 from skipscope.runs.folder import Former
 from skipscope.trace import Trunk
+from skipscope.trace.inputs import tensors_of
 from skipscope.wording import counted, share
 
 if TYPE_CHECKING:
@@ -89,7 +91,8 @@ class Monitor:
         self.left_out: dict[str, str] = {}
         self._failures: dict[str, int] = {}
         self._objective = Objective.of(loss, targets)
-        self._rate_before, self._rate_failed = math.nan, False
+        self._settings_before: tuple[float, ...] | None = None
+        self._rate_failed = False
         self._closed, self._counts = False, False  # counts: a step was
         # Of several processes the first one looks; where weights have to be gathered, the others help.
         self._looks = is_first()
@@ -113,10 +116,14 @@ class Monitor:
         self.kept = Kept(type(self.trunk.model).__name__)
         if out is not None:
             guesses[SAVING] = GUESS_OF_SAVING
-            parameters = {"measures": self._measures, "every": every, "budget": budget, "samples": samples}
+            batch = digest_of_tensors([*self._inputs.tensors(), *tensors_of(targets)])
+            parameters = {"measures": self._measures, "samples": samples, "batch": batch}
             self.kept.open(Path(out), former, self.trunk, seed, parameters)
+            self.kept.note(f"Looks are at least {counted(every, 'step')} apart; budget: {budget}.")
         self._writers = writers_of(writers, None if out is None else Path(out))
         self.pace = Pace(guesses, every=self.every, budget=self.budget, first="sizes")
+        if optimizer is not None and follow is None and not trains(optimizer, self.trunk.model):
+            self.kept.say("the optimizer that the monitor was given has none of the model's weights")
         self._first_look()
 
     # -- in a loop
@@ -205,15 +212,27 @@ class Monitor:
     def __str__(self) -> str:
         if not self._looks:
             return "A monitor that leaves looking to the first process."
-        looks = ", ".join(f"{name} {item.runs}" for name, item in self.pace.items.items() if item.runs)
+        looked = {name: sum(step > 0 for step in one.steps) for name, one in self.recorded.items()}
+        looks = ", ".join(f"{name} {count}" for name, count in looked.items() if count)
         limit = "no budget" if self.budget is None else f"budget {share(self.budget)}"
         lines = [
             f"Monitored {counted(self.steps.last, 'step')} of {type(self.trunk.model).__name__}; looks: "
             f"{looks or 'none'}; {share(self.share)} of the time ({limit})."
         ]
         lines += [f"Left out: {name}: {reason}." for name, reason in self.left_out.items()]
+        lines += self._not_looked_at()
         lines += [f"Alarm at {alarm}" for alarm in self.alarms] or ["No alarm."]
         return "\n".join(lines)
+
+    def _not_looked_at(self) -> list[str]:
+        waiting = {name: cost for name, cost in self.pace.not_run().items() if name != SAVING}
+        if not waiting or not self.steps.last:
+            return []
+        costs = [
+            name if math.isnan(cost) else f"{name} (expected to take {cost:.2g} s)" for name, cost in waiting.items()
+        ]
+        earned = "" if math.isinf(self.pace.earned) else f"; the budget has earned {self.pace.earned:.2g} s"
+        return [f"Not looked at yet: {', '.join(costs)}{earned}."]
 
     # -- its end
 
@@ -222,9 +241,12 @@ class Monitor:
         if self._closed:
             return
         self._closed = True
+        rang = self._losses_judged(waiting=True) if self._looks else []
         self.kept.save()
         self.kept.note(str(self).splitlines()[0])
         self.kept.end(error)
+        if error is None:
+            self._tell(rang)
 
     def __enter__(self) -> Self:
         return self
@@ -240,18 +262,33 @@ class Monitor:
 
     def _counted(self, loss: Tensor | float | None, step: int | None) -> list[str]:
         """What is to be done after this step."""
-        last, before, rate = self.steps.last, self._rate_before, self._rate_now() if self._looks else math.nan
+        last, rate = self.steps.last, self._rate_now() if self._looks else math.nan
         number = self.steps.count(loss, step, rate)
         if number < last or (number == last and not self._counts):
             self.kept.forget(number)
-        self._counts, self._rate_before = True, rate
+        self._counts = True
         self.pace.stepped()
-        if rate != before and not math.isnan(rate):
-            self._rang(self.kept.judge.at_rate(self.recorded, number, self._rate_of_now().limit))
+        if self._looks and (rang := [*self._losses_judged(waiting=False), *self._settings_judged(rate)]):
+            self.kept.save()  # before anybody is told, who may end the training
+            self._tell(rang)
         if number % self.every:
             return []
         due = self.pace.due(number) if self._looks else []
         return due if self._followed is None else decided_by_the_first(due)
+
+    def _losses_judged(self, *, waiting: bool) -> list[Alarm]:
+        """waiting: also those that a GPU holds."""
+        found = self.steps.first_not_finite(waiting=waiting)
+        alarm = None if found is None else self.kept.judge.loss_not_finite(*found)
+        return [] if alarm is None else [alarm]
+
+    def _settings_judged(self, rate: float) -> list[Alarm]:
+        """Where the rate, or the momentum, of a group has changed: what the last sharpness says of it."""
+        settings = (rate,) if self.optimizer is None else settings_of(self.optimizer)
+        before, self._settings_before = self._settings_before, settings
+        if settings is None or settings == before or math.isnan(rate):
+            return []
+        return self.kept.judge.at_rate(self.recorded, self.steps.last, self._rate_of_now().limit)
 
     def _first_look(self) -> None:
         """Before the training: what looks are compared with. What is loaded or made for the first time costs no look
@@ -291,9 +328,9 @@ class Monitor:
             if self.folder is not None and (SAVING in due or rang):
                 with self.pace.spending(SAVING, step):
                     self.kept.save()
-        self._rang(rang)
+        self._tell(rang)
 
-    def _rang(self, alarms: Sequence[Alarm]) -> None:
+    def _tell(self, alarms: Sequence[Alarm]) -> None:
         for alarm in alarms:
             if self.on_alarm is not None:
                 self.on_alarm(alarm)
@@ -314,10 +351,7 @@ class Monitor:
                 if found is not None and self._writers:
                     numbers |= numbers_of(name, found)
         with self.pace.spending(names[-1], step, again=True):
-            rang = self.kept.judge.judged(self.recorded, step)
-            loss = self.steps.last_loss
-            if loss is not None and not math.isfinite(loss):
-                rang += [alarm for alarm in [self.kept.judge.loss_not_finite(step, loss)] if alarm is not None]
+            rang = [*self._losses_judged(waiting=True), *self.kept.judge.judged(self.recorded, step)]
             self._write({**numbers, f"{PREFIX}/alarms": float(len(self.alarms))}, step)
         return rang
 

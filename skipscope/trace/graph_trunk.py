@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -217,14 +217,14 @@ class GraphTrunk(Trunk):
         self.point = GraphPoint(self.structure, self.program.bind(inputs.args, inputs.kwargs), self.units)
         return self.point
 
-    def replay(self, x: Any) -> Any:
-        """All segments one after another."""
+    def replay(self, x: Any, *, in_training: Collection[fx.Node] = ()) -> Any:
+        """All segments one after another. in_training: batch norms that have the statistics of the batch."""
         inputs = self.inputs(x)
         values = self.program.bind(inputs.args, inputs.kwargs)
         batch = self.program.batch_of(values)
         with measuring():
             for segment in self.segments:
-                self.program.run(segment.nodes, values, batch)
+                self.program.run(segment.nodes, values, batch, in_training=in_training)
         return self.program.unflatten(values, batch)
 
     def span(self, first: int | str, last: int | str) -> GraphSpan:

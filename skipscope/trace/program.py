@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from skipscope.errors import InputError
 from skipscope.trace import operations
+from skipscope.trace.batch_statistics import with_own_statistics
 from skipscope.trace.operations import expression
 from skipscope.trace.read_weights import ReadWeights
 
@@ -145,11 +146,13 @@ class Program:
         drop: Mapping[fx.Node, Sequence[fx.Node]] | None = None,
         zero: Mapping[fx.Node, frozenset[fx.Node]] | None = None,
         dtype: torch.dtype | None = None,
+        in_training: Collection[fx.Node] = (),
     ) -> None:
         """Run `nodes` in order, adding to `values`.
 
         drop: after the key has run, the values no longer needed. zero: arguments that the key sees as zeros.
         dtype: run in another floating type than the model's; weights and constants are converted as they are read.
+        in_training: batch norms that have the statistics of their input.
         """
         dtype = None if dtype == self.dtype else dtype
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), None)
@@ -176,7 +179,10 @@ class Program:
             args = fx.node.map_arg(node.args, value)
             kwargs = fx.node.map_arg(node.kwargs, value)
             args, kwargs = self.adapted(args, kwargs, device, dtype)
-            values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            target: Any = node.target
+            if node in in_training:
+                target, args = with_own_statistics(target, args)
+            values[node] = target(*args, **kwargs)
             for dead in drop.get(node, ()) if drop else ():
                 values.pop(dead, None)
 

@@ -32,7 +32,7 @@ branch of two layers, which widens the plateau by itself. The second is the cont
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import isfinite, sqrt
@@ -146,25 +146,24 @@ class ChangedProgram(Program):
         values: Values,
         batch: int,
         *,
-        drop: Mapping[fx.Node, Sequence[fx.Node]] | None = None,
         zero: Mapping[fx.Node, frozenset[fx.Node]] | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
         waiting: list[fx.Node] = []
         for node in nodes:
             if node not in self.factors or self.factors[node][0] in (zero or {}).get(node, ()):
                 waiting.append(node)
                 continue
-            super().run(waiting, values, batch, drop=drop, zero=zero, dtype=dtype)
+            super().run(waiting, values, batch, zero=zero, **options)
             waiting = []
             # Only this sum sees the factor: the branch may read the same value, before or after.
             term, factor = self.factors[node]
             value = values[term]
             values[term] = factor * value
-            super().run([node], values, batch, drop=drop, zero=zero, dtype=dtype)
+            super().run([node], values, batch, zero=zero, **options)
             if term in values:
                 values[term] = value
-        super().run(waiting, values, batch, drop=drop, zero=zero, dtype=dtype)
+        super().run(waiting, values, batch, zero=zero, **options)
 
 
 class ChangedTrunk(GraphTrunk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -15,6 +16,8 @@ import skipscope as ss
 from skipscope.findings import findings_of
 from skipscope.monitor.alarms import Judge, from_dataset, to_dataset
 from skipscope.monitor.recording import Recorded
+from skipscope.monitor.steps import Steps
+from skipscope.runs import load_run
 from tests.monitor.loops import X, Y, small_model
 
 UNITS = ["one", "two", "three"]
@@ -31,7 +34,7 @@ def look(settled: bool = True, finite: bool = True, **changed: Any) -> xarray.Da
 
 
 def sharp(value: float, limit: float) -> xarray.Dataset:
-    return xarray.Dataset({"value": value, "limit": limit})
+    return xarray.Dataset({"value": value, "limit": limit, "as_trained": True})
 
 
 def rung(looks: list[xarray.Dataset], part: str = "sizes") -> list[ss.Alarm]:
@@ -153,6 +156,87 @@ def test_a_rate_that_is_raised_too_far_rings_before_the_loss_rises() -> None:
             assert [alarm.name for alarm in monitor.alarms] == ["too sharp for the rate"]
             assert max(losses) == losses[0]
     assert monitor.exit_code == 1
+
+
+def loss_look(loss: float, **changed: Any) -> xarray.Dataset:
+    return look(**changed).assign(loss=loss)
+
+
+def test_what_follows_from_an_explosion_says_so() -> None:
+    """Skip connections do not help where the rate is too large."""
+    vanishing = {"gradient_rms": [1e-6, 1, 1]}
+    (alone,) = rung([loss_look(2.0), loss_look(2.0, **vanishing), loss_look(2.0, **vanishing)])
+    assert "skip connections" in alone.finding.remedies
+    assert "follows" not in alone.finding.sentence
+    (after,) = rung([loss_look(2.0), loss_look(50.0, **vanishing), loss_look(5e5, **vanishing)])
+    assert after.name == "gradients vanish"
+    assert after.finding.sentence.endswith("It probably follows from the loss, which was 2 and is 500000.")
+    assert after.finding.remedies == ("a smaller rate",)
+    broken = loss_look(2.0, finite=False)
+    first, second = rung([loss_look(2.0), broken, loss_look(2.0, **vanishing), loss_look(2.0, **vanishing)])
+    assert (first.name, second.name) == ("not finite", "gradients vanish")
+    assert second.finding.sentence.endswith("It probably follows from what rang at step 10 (not finite).")
+
+
+@pytest.fixture(scope="module", name="trunk")
+def _trunk() -> ss.Trunk:
+    return ss.trace(small_model(blocks=1), X[:8])
+
+
+def test_a_loss_that_is_not_finite_rings_at_its_step(trunk: ss.Trunk) -> None:
+    """Most loops end there, before the next look."""
+    monitor = ss.Monitor(trunk, X[:8], 100, ["sizes"], None)
+    for loss in (1.0, 2.0, math.nan, 1.0, math.inf):
+        monitor.step(loss)
+    assert [(alarm.step, alarm.name) for alarm in monitor.alarms] == [(3, "not finite")]
+    assert monitor.exit_code == 1
+
+
+def test_losses_that_a_gpu_holds_are_read_at_looks_and_at_the_end() -> None:
+    steps = Steps()
+    for loss in (1.0, 2.0):
+        steps.count(loss, None, 0.1)
+    steps.losses += [torch.tensor(3.0), torch.tensor(math.inf), torch.tensor(math.nan)]
+    steps.numbers += [3, 4, 5]
+    assert steps.first_not_finite(waiting=False) is None
+    assert steps.first_not_finite(waiting=True) == (4, math.inf)
+    assert math.isnan(steps.first_not_finite(waiting=True)[1])  # type: ignore[index]
+    assert steps.first_not_finite(waiting=True) is None
+
+
+def test_the_last_losses_are_judged_when_the_monitor_is_closed(trunk: ss.Trunk, tmp_path: Path) -> None:
+    told: list[ss.Alarm] = []
+    monitor = ss.Monitor(trunk, X[:8], 100, ["sizes"], None, out=tmp_path / "run", on_alarm=told.append)
+    monitor.step(1.0)
+    monitor.steps.losses[-1] = torch.tensor(math.nan)  # as a GPU would hold it
+    monitor.steps._judged = 0
+    monitor.close()
+    assert [alarm.name for alarm in told] == ["not finite"]
+    assert load_run(tmp_path / "run").dataset("alarms")["step"].values.tolist() == [1]
+
+
+def test_an_alarm_between_looks_is_kept_before_anybody_is_told(tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(alarm: ss.Alarm) -> None:
+        raise StoppedError
+
+    model = small_model(blocks=1, dropout=0.0)
+    optimizer = torch.optim.SGD(
+        [{"params": model[0].parameters()}, {"params": model[1:].parameters()}], lr=1e-3, momentum=0.9
+    )
+    options: dict[str, Any] = {"targets": Y[:8], "optimizer": optimizer, "out": tmp_path / "run", "on_alarm": stop}
+    monitor = ss.Monitor(model, X[:8], 5, ["sharpness"], None, **options)
+    for _ in range(6):
+        monitor.step(1.0)
+    optimizer.param_groups[1]["lr"] = 1e6  # of a group that is not the first
+    with pytest.raises(StoppedError):
+        monitor.step(1.0)
+    saved = load_run(tmp_path / "run")
+    assert saved.record["status"] == "running"
+    assert saved.dataset("alarms")["name"].values.tolist() == ["too sharp for the rate"]
+    assert saved.dataset("alarms")["step"].values.tolist() == [7]
 
 
 def test_what_a_callback_raises_ends_the_training() -> None:

@@ -89,6 +89,18 @@ def test_without_losses_a_training_goes_on_where_it_was(trunk: ss.Trunk, tmp_pat
     assert not (tmp_path / "run/data/alarms.nc").exists()
 
 
+def test_an_optimizer_of_another_model_gives_a_warning(trunk: ss.Trunk) -> None:
+    other = torch.optim.SGD(small_model(blocks=1).parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match="has none of the model's weights"):
+        ss.Monitor(trunk, X[:8], 1, ["sizes"], None, optimizer=other)
+
+
+@pytest.mark.parametrize("step", ["3", 2.7, -1, True])
+def test_a_number_of_a_step_is_a_whole_number(trunk: ss.Trunk, step: object) -> None:
+    with pytest.raises(ss.InputError, match="expected the number of a step, a whole number from 0 on"):
+        ss.Monitor(trunk, X[:8], 1, ["sizes"], None).step(1.0, step=step)  # type: ignore[arg-type]
+
+
 def test_a_folder_that_is_gone_gives_a_warning(trunk: ss.Trunk, tmp_path: Path) -> None:
     watch = ss.Monitor(trunk, X[:8], 1, ["sizes"], None, out=tmp_path / "run")
     shutil.rmtree(tmp_path / "run")

@@ -72,12 +72,23 @@ def test_alarms_are_kept(tmp_path: Path) -> None:
     assert [alarm.name for alarm in rang] == ["not finite"]
     assert "The loss is not finite" in str(rang[0])
     assert watch.exit_code == 1
-    assert load_run(tmp_path / "run").dataset("alarms")["step"].values.tolist() == [2]
+    assert load_run(tmp_path / "run").dataset("alarms")["step"].values.tolist() == [1]
     with monitor(tmp_path / "run", former="resume", on_alarm=rang.append) as again:
         for step in (3, 4):
             again.step(float("nan"), step=step)
     assert again.alarms == watch.alarms  # it rings once
     assert len(rang) == 1
+
+
+def test_another_batch_is_not_gone_on_with_and_another_budget_is(tmp_path: Path) -> None:
+    """One curve would mix two batches."""
+    with monitor(tmp_path / "run") as watch:
+        watch.step(1.0)
+    with pytest.raises(ss.InputError, match="cannot be resumed: batch was"):
+        monitor(tmp_path / "run", former="resume", targets=Y[1:9])
+    with monitor(tmp_path / "run", former="resume", every=1, budget=0.5) as again:
+        again.step(1.0)
+    assert "Looks are at least 1 step apart; budget: 0.5." in load_run(tmp_path / "run").record["notes"]
 
 
 PROGRAM = """

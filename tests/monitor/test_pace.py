@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import pytest
 
 import skipscope as ss
+from skipscope.monitor.measures import MEASURES
 from skipscope.monitor.pace import Pace
 from tests.monitor.loops import X, Y, small_model
 
@@ -114,6 +118,31 @@ def test_what_is_done_around_a_look_is_time_of_the_monitor() -> None:
             clock.now += 2
     assert pace.own == 3
     assert pace.items["one"].seconds == 2
+
+
+def test_what_has_not_been_looked_at_is_said(monkeypatch: pytest.MonkeyPatch, trunk: ss.Trunk) -> None:
+    monitor = ss.Monitor(trunk, X[:8], 5, ["sizes", "singular"], 0.05)
+    monitor.pace.unit = 100.0
+    for _ in range(4):
+        monitor.step(1.0)
+    assert "looks: none;" in str(monitor)
+    assert re.search(
+        r"Not looked at yet: sizes \(expected to take \S+ s\), singular \(expected to take 1\.6e\+04 s\); the budget "
+        r"has earned \S+ s\.",
+        str(monitor),
+    )
+    monitor.look()
+    assert "looks: sizes 1, singular 1;" in str(monitor)
+    assert "Not looked at" not in str(monitor)
+
+
+def test_looks_that_fail_are_not_counted(trunk: ss.Trunk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = ss.Monitor(trunk, X[:8], 1, ["sizes", "stable_rank"], None)
+    failing = dataclasses.replace(MEASURES["stable_rank"], measure=lambda look: 1 / 0)
+    monkeypatch.setitem(MEASURES, "stable_rank", failing)
+    with pytest.warns(UserWarning, match="stable_rank cannot be measured at step 1: division by zero"):
+        monitor.step(1.0)
+    assert "looks: sizes 1;" in str(monitor)
 
 
 def test_without_a_budget_everything_is_looked_at_each_time() -> None:
