@@ -424,8 +424,19 @@ def test_the_rules_are_those_of_the_documentation() -> None:
     assert listed == said
 
 
+@pytest.mark.parametrize(("name", "kind"), [("AdamW", "adam"), ("rmsprop", "adam"), ("SGD", "sgd")])
+def test_optimisers_are_known_by_the_names_that_people_use(name: str, kind: str) -> None:
+    assert rules_for(name) == rules_for(kind)
+    assert check(mlp(), torch.randn(4, 8), optimiser=name).optimiser == kind
+
+
+def test_a_name_that_is_nearly_one_is_pointed_out() -> None:
+    with pytest.raises(ss.InputError, match=r"optimiser='adm' \(did you mean adam\?\): expected one that thresholds"):
+        rules_for("adm")
+
+
 def test_an_optimiser_without_thresholds_is_refused() -> None:
-    with pytest.raises(ss.InputError, match=r"'sgd' for .*'adam' for .*, got 'newton'"):
+    with pytest.raises(ss.InputError, match=r"optimiser='newton': expected .*'sgd' for .*'adam' for "):
         check(mlp(), torch.randn(4, 8), optimiser="newton")
 
 

@@ -268,6 +268,14 @@ def test_few_samples_of_the_most_frequent_classes() -> None:
     assert not few_samples(labels, seed=1).equal(chosen)
 
 
+def test_a_part_of_a_data_set_has_samples_and_labels() -> None:
+    model = perceptron(3, gain=1.4)
+    split = digits().train
+    found = trained(model, split, optimiser="sgd")
+    chosen = few_samples(split.labels)
+    assert found == trained(model, (split.images(chosen), split.labels[chosen]), optimiser="sgd")
+
+
 def test_inputs_by_name_and_what_carries_no_batch() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

@@ -19,8 +19,9 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.check import WORDS, read, wilson
-from skipscope.check.rules import OPTIMISERS, Rule, broken, rules_for
+from skipscope.check.rules import Rule, broken, rules_for
 from skipscope.check.short_training import DOUBTFUL
+from skipscope.optimisers import OPTIMISERS
 
 NOT_MEASURED = "not finite"
 

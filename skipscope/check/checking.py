@@ -13,12 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
 from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
-from skipscope.check.rules import OPTIMISERS, SIGNALS_IN_WORDS, Rule, by_signal, rules_for
+from skipscope.check.rules import SIGNALS_IN_WORDS, Rule, by_signal, rules_for
 from skipscope.check.short_training import Lesson, ShortTraining, train_shortly
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
+from skipscope.data import Split
 from skipscope.findings import Finding
 from skipscope.measure.layers import OUTPUT
+from skipscope.optimisers import OPTIMISERS, kind_of
 from skipscope.renamed import renamed_parameters
 from skipscope.report.table import number
 from skipscope.trace.inputs import Inputs
@@ -43,20 +45,21 @@ def check(
     optimiser: str = "sgd",
     seed: int = 0,
     unit_spectra: bool = True,
-    train_on: tuple[Any, Tensor] | None = None,
+    train_on: tuple[Any, Tensor] | Split | None = None,
 ) -> Forecast:
     """Forecast whether a model trains from the weights that it has, at a batch of at least two different samples.
 
     Nothing of the model changes; where something is found, remedies are tried on copies. x: a tensor, a tuple of
     positional or a dict of keyword inputs, with real data if there are some. The thresholds were found with 32 samples;
-    with fewer, some rules may not be answered. optimiser: "sgd", or "adam" for all that rescale the step of every
-    weight, which train networks that the other does not; they have thresholds of their own. seed: of the random
-    functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual units as well, on a
-    copy of the model whose graph is exported, which takes seconds where it is large; no rule needs them, remedies that
-    change branches or add skips do. train_on: some hundred samples or more, in the form that x has, and their labels,
-    whole numbers: copies are trained on them for some hundred steps, 1,848 at most, and what they learn counts more
-    than the rules. Without it nothing is trained.
+    with fewer, some rules may not be answered. optimiser: "sgd", or "adam" ("adamw", "rmsprop", ...) for all that
+    rescale the step of every weight, which train networks that the other does not; they have thresholds of their own.
+    seed: of the random functionals whose gradients are followed back. unit_spectra: look at the spectra of the residual
+    units as well, on a copy of the model whose graph is exported, which takes seconds where it is large; no rule needs
+    them, remedies that change branches or add skips do. train_on: some hundred samples or more, in the form that x has,
+    and their labels, whole numbers; or a part of a data set, such as `digits().train`. Copies are trained on them for
+    some hundred steps, 1,848 at most, and what they learn counts more than the rules. Without it nothing is trained.
     """
+    optimiser = kind_of(optimiser)
     rules = rules_for(optimiser)
     lesson = None if train_on is None else Lesson.of(model, train_on, seed)  # refused before anything is measured
     found = measured(model, x, seed)

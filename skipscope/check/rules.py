@@ -14,12 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from skipscope.errors import InputError
+from skipscope.optimisers import kind_of
 
-OPTIMISERS = {
-    "sgd": "gradient descent with momentum, at one of the rates 0.1, 0.01, 0.001 and 0.0001",
-    "adam": "Adam, or another that rescales the step of every weight, at one of the rates 0.01, 0.001 and 0.0001",
-}
 DEVIATIONS = 2.0  # standard errors of a signal from a threshold that it is near to
 
 
@@ -162,13 +158,11 @@ _RULES: tuple[tuple[str, str, bool, Mapping[str, float], str], ...] = (
 
 
 def rules_for(optimiser: str) -> tuple[Rule, ...]:
-    if optimiser not in OPTIMISERS:
-        known = "; ".join(f"{name!r} for {what}" for name, what in OPTIMISERS.items())
-        raise InputError(f"check: expected an optimiser that thresholds are known for ({known}), got {optimiser!r}")
+    kind = kind_of(optimiser)
     return tuple(
-        Rule(name, signal, above, thresholds[optimiser], found)
+        Rule(name, signal, above, thresholds[kind], found)
         for name, signal, above, thresholds, found in _RULES
-        if optimiser in thresholds
+        if kind in thresholds
     )
 
 

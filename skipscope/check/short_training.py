@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from skipscope.check.diagnoses import are_probabilities
 from skipscope.check.states import checked_model, in_training, output_of, refuse_infinite
+from skipscope.data import Split
 from skipscope.errors import InputError, first_line
 from skipscope.findings import Finding
 from skipscope.linear.memory import out_of_memory
@@ -170,9 +171,12 @@ class Lesson:
 
     @classmethod
     def of(cls, model: nn.Module, train_on: Any, seed: int = 0) -> Lesson:
-        """train_on: many samples, as `check` takes a batch, and as many labels. What does not fit is refused here: the
-        model answers one batch."""
+        """train_on: many samples, as `check` takes a batch, and as many labels; or images with both. What does not fit
+        is refused here: the model answers one batch."""
         model = checked_model(model)
+        if isinstance(train_on, Split):
+            few = few_samples(train_on.labels, seed)
+            train_on = train_on.images(few), train_on.labels[few]
         if not isinstance(train_on, tuple | list) or len(train_on) != 2:
             came = f"{len(train_on)} entries" if isinstance(train_on, tuple | list) else type(train_on).__name__
             raise InputError(

@@ -12,6 +12,7 @@ from skipscope.cli.beforehand import require_folder
 from skipscope.cli.options import Full, Json, ModelOptions, Normalise, Out
 from skipscope.cli.talk import CLAIM_FAILED, command, talk
 from skipscope.errors import InputError
+from skipscope.optimisers import kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 def check(
     chosen: ModelOptions,
     normalise: Normalise = "default",
-    samples: Annotated[int, typer.Option(min=1, help="How many inputs to measure at.")] = 32,
+    samples: Annotated[int, typer.Option(min=2, help="How many inputs to measure at.")] = 32,
     optimiser: Annotated[
-        str, typer.Option(help="What it is to be trained with: sgd, or adam and others that rescale every step.")
+        str,
+        typer.Option(
+            help="What it is to be trained with: sgd, or adam (adamw, rmsprop, ...), which rescales every step."
+        ),
     ] = "sgd",
     train: Annotated[
         bool,
@@ -42,6 +46,7 @@ def check(
     Example: skipscope check skipscope:plainnet44-digits --data digits --strict
     """
     require_folder(out)
+    optimiser = kind_of(optimiser)
     if train and chosen.data is None:
         raise InputError("--train takes images with labels: name a data set with --data, such as --data digits")
     source = chosen.source(samples=samples, normalise=normalise)

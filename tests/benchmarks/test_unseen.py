@@ -13,8 +13,9 @@ from benchmarks.check import PAGE, read, some_digits
 from benchmarks.unseen import courses, judging, training
 from benchmarks.unseen.__main__ import COUNTS, WRITTEN, list_of, networks, stored
 from benchmarks.unseen.networks import drawn
-from skipscope.check.rules import OPTIMISERS, Rule, rules_for
+from skipscope.check.rules import Rule, rules_for
 from skipscope.check.short_training import ENOUGH, LAST, LONGEST, QUICKLY
+from skipscope.optimisers import OPTIMISERS
 
 
 @pytest.mark.parametrize("judging", WRITTEN)
