@@ -264,7 +264,7 @@ def test_the_installed_command_answers() -> None:
 
 
 @pytest.mark.slow
-def test_units_of_a_model_that_cannot_be_exported_are_named(command: Command, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_exported_is_recorded_or_its_units_are_named(command: Command, tmp_path: Path) -> None:
     (tmp_path / "adaptive.py").write_text(
         """
 import torch
@@ -292,9 +292,9 @@ def make():
 """
     )
     model = f"{tmp_path / 'adaptive.py'}:make"
-    code, _, err = command("units", model)
-    assert code == 2
-    assert "--units path.of.module" in err
+    code, out, _ = command("units", model)
+    assert code == 0
+    assert "so its graph was recorded from one pass: it holds only for batches of 2" in out
     code, out, _ = command("units", model, "--units", "first, second", "--json")
     assert code == 0
     assert [unit["name"] for unit in json.loads(out)["units"]] == ["first", "second"]

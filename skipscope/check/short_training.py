@@ -49,7 +49,7 @@ QUICKLY, ENOUGH = 2 / 3, 0.8  # learnt: within FIRST steps, or later
 HOPELESS, DOUBTFUL = 0.05, 1 / 3  # learnt: below it nothing is to be hoped for; from it on more steps might do
 ONE_SIDED = 0.98  # of the samples with one label: the others are too few to show whether anything is learnt
 DOES_NOT_LEARN = "does not learn"
-LEAVE_OUT = "leave the short training out (train_on=, --train)"
+LEAVE_OUT = "leave the short training out"
 
 
 def needed_after(steps: int) -> float:

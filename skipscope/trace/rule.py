@@ -293,8 +293,9 @@ class Rule:
         return False
 
     def _drop_joined_contexts(self) -> None:
-        """In a unit's branch a sum whose own entry lies outside the unit only brings a context in (a modulation)."""
-        for node, region in list(self.regions.items()):
+        """In a unit's branch a sum whose own entry lies outside the unit only brings a context in (a modulation). The
+        last ones first: such a sum seems to hold earlier units that read the same context, and is not to drop them."""
+        for node, region in sorted(self.regions.items(), key=lambda found: self.flow.bit(found[0]), reverse=True):
             bit, entry = self.flow.bit(node), self.flow.bit(region.entry)
             around = [r for r in self.regions.values() if r is not region and r.nodes & bit]
             if any(not r.nodes & entry and r.entry is not region.entry for r in around):

@@ -530,6 +530,7 @@ class _Drawing:
 
     def __init__(self, draw: Draw, context: str, wrapped: str | None, budget: int) -> None:
         self.draw, self.context, self.wrapped, self.budget = draw, context, wrapped, budget
+        self.within = 0  # units that hold what is drawn now
 
     def one(self, *choices: Any) -> Any:
         return self.draw(st.sampled_from(choices))
@@ -570,7 +571,11 @@ class _Drawing:
             for i, (step, follower) in enumerate(zip(steps, (*steps[1:], None), strict=True)):
                 if _is_flat(step) and not isinstance(follower, Unit):
                     steps[i] = replace(step, tail="")
-        return tuple(steps)
+        for i, (step, follower) in enumerate(zip(steps, (*steps[1:], None), strict=True)):
+            alone = isinstance(step, Unit) and step.style == "module" and not isinstance(follower, Unit)
+            if alone and step.tail == "norm relu":
+                steps[i] = replace(step, tail="norm")  # blocks of a list are alike: after others with a norm, a ReLU
+        return tuple(steps)  # that leads to no unit would not belong to the last one
 
     def unit(self, state: State, depth: int, flat_tail: str) -> Unit:
         self.budget -= 1
@@ -582,7 +587,9 @@ class _Drawing:
         else:
             first = self.leaf(state, self.next_state(state))
             branches = (first, self.leaf(state, first.out)) if self.sometimes() else (first,)
-        if len(branches) == 1 and branches[0].body == "chain" and not branches[0].inline and self.sometimes():
+        apart = bool(branches[0].steps) and (bool(pre_norm) or isinstance(branches[0].steps[0], Plain))
+        # Otherwise (x + f(x)) + (x + g(x)) might come out: two units side by side, and no skip beside them.
+        if len(branches) == 1 and branches[0].body == "chain" and not branches[0].inline and apart and self.sometimes():
             beside = self.leaf(state, branches[0].out)
             branches = self.one((beside, *branches), (*branches, beside))
         out = branches[0].out
@@ -590,15 +597,20 @@ class _Drawing:
         chain = branches[0]
         if style == "module" and "projection" in skip and pre_norm and not chain.inline and self.one(False, True):
             pre_norm = "shared"
-        join = self.one(*(TWO_BRANCH_JOINS if len(branches) == 2 else JOINS))
+        joins = TWO_BRANCH_JOINS if len(branches) == 2 else JOINS
+        # f(x) - x inside a unit belongs to its branch.
+        join = self.one(*(join for join in joins if join != "reversed sub" or not self.within))
         if chain.inline and _is_flat(chain.steps[-1]) and join not in SILENT_JOINS:
             join = "add"  # a factor on an inner flat unit's exit could be its tail
-        calls = 2 if out == state and self.budget > 0 and self.sometimes() else 1
+        # The same weights twice inside a unit take two steps of its branch (Runge-Kutta), and are no units.
+        calls = 2 if out == state and self.budget > 0 and not self.within and self.sometimes() else 1
         self.budget -= calls - 1
         return Unit(branches, skip, join, pre_norm, tail or "", style, calls)
 
     def chain(self, state: State, depth: int, style: str, tail: str, pre_norm: str) -> Branch:
+        self.within += 1
         steps = self.steps(state, depth - 1, 1, 2, tail if style == "flat" else None)
+        self.within -= 1
         inline = self.one(False, True)
         if len(steps) == 1 and _is_flat(steps[0]) and steps[0].calls == 1 and not (steps[0].tail or pre_norm):
             inline = False  # one sum of three terms, otherwise
