@@ -219,16 +219,17 @@ def healthy_by(trainings: Sequence[Mapping[str, Any]]) -> int:
 
 
 def shown_at(one: Mapping[str, Any], by: int) -> int | None:
-    """The step at which the loss shows a failure."""
+    """The step at which the loss shows a failure: a look, or where a loss is not finite, as an alarm says at its step."""
+    steps = [step for step, name in one["alarms"] if name == NOT_FINITE]
     lowest = math.inf
     for look in one["looks"]:
         loss = math.inf if look["loss"] is None else look["loss"]
         lowest = min(lowest, loss)
-        if not math.isfinite(loss) or loss > lowest + SHOWN_RISE:
-            return int(look["step"])
-        if look["step"] >= by and loss >= SHOWN_SHARE * GUESS:
-            return int(look["step"])
-    return None
+        late = look["step"] >= by and loss >= SHOWN_SHARE * GUESS
+        if not math.isfinite(loss) or loss > lowest + SHOWN_RISE or late:
+            steps.append(int(look["step"]))
+            break
+    return min(steps, default=None)
 
 
 def lasting(one: Mapping[str, Any], rule: Rule) -> list[float]:
