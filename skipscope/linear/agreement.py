@@ -4,7 +4,8 @@ Three things are seen before any number is made of a Jacobian, from a push and a
 
 1. The derivative is finite (a square root or a norm at exactly zero has none).
 2. <J v, u> = <v, J^T u> in every sample: a route that drops a tangent is passed over (`derivative`). Where float32
-   disagrees by more than its rounding, float64 decides whether that was rounding.
+   disagrees by more than its rounding, float64 decides whether that was rounding. Where all rows of J would be pulled
+   back for a push, <J v, u> is <v, the rows' own pull of u>, which one pull gives: no row is made here.
 3. No sample depends on another: batch statistics, or a gate from a neighbour, would mix them. Samples are split in
    two halves by each binary digit of their position, and the outputs of each half may reach back to that half alone:
    with log2 B splits every pair of samples is apart at least once.
@@ -12,13 +13,14 @@ Three things are seen before any number is made of a Jacobian, from a push and a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
-from skipscope.linear.derivative import PULLS, PUSHES, Derivative, Routes, attempt, by_sample
+from skipscope.linear.derivative import ALL_ROWS, ONE_PULL, PULLS, PUSHES, Derivative, Routes, attempt, by_sample
 from skipscope.numerics import normal, random_numbers
 
 # Of |<J v, u> - <v, J^T u>|, relative to its size for unrelated vectors, |J v| |u| / sqrt(m).
@@ -38,12 +40,12 @@ def agreeing_routes(derivative: Derivative, name: str) -> Routes:
             reasons.append(f"{pull} fails ({back})")
             continue
         for push in PUSHES:
-            ahead = attempt(partial(derivative.push, v[None], push))
-            if isinstance(ahead, str):
-                reasons.append(f"{push} fails ({ahead})")
+            seen = attempt(partial(_Seen.of, derivative, u, v, push))
+            if isinstance(seen, str):
+                reasons.append(f"{push} fails ({seen})")
                 continue
-            _check_finite(ahead, name)
-            error = _disagreement(derivative, ahead[0], u, v, back)
+            _check_finite(seen.product, name)
+            error = _disagreement(derivative, seen, v, back)
             agree = error <= AGREE_WITHIN.get(state.dtype, PERHAPS_ROUNDING)
             if agree or _is_rounding(derivative, push, pull, u, v, error):
                 derivative.forget()
@@ -54,6 +56,23 @@ def agreeing_routes(derivative: Derivative, name: str) -> Routes:
         "custom one or a fused kernel, lacks a derivative or drops it; write it with plain PyTorch operations, or "
         "leave the unit out"
     )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a push is seen by: a product, and the vector whose inner product with it is <J v, u>."""
+
+    product: Tensor
+    other: Tensor
+    axis: int  # of the samples, in both
+
+    @classmethod
+    def of(cls, derivative: Derivative, u: Tensor, v: Tensor, push: str) -> _Seen:
+        if push == ALL_ROWS:
+            if reason := derivative.too_many_rows():
+                raise NotImplementedError(reason)
+            return cls(derivative.pull(u[None], ONE_PULL)[0], v, derivative.axis)
+        return cls(derivative.push(v[None], push)[0], u, derivative.exit_axis)
 
 
 def _pulled_apart(derivative: Derivative, u: Tensor, route: str, batch: int, name: str) -> Tensor:
@@ -82,14 +101,15 @@ def _along(half: Tensor, axis: int, like: Tensor) -> Tensor:
     return half.to(like).reshape(shape)
 
 
-def _disagreement(derivative: Derivative, ahead: Tensor, u: Tensor, v: Tensor, back: Tensor) -> float:
+def _disagreement(derivative: Derivative, seen: _Seen, v: Tensor, back: Tensor) -> float:
     """The largest over the samples."""
-    lost = torch.finfo(ahead.dtype).tiny * (u.numel() * v.numel()) ** 0.5  # in numbers below the smallest normal one
-    ahead, u = (by_sample(tensor, derivative.exit_axis) for tensor in (ahead, u))
+    entries = seen.other.numel() * v.numel()
+    lost = torch.finfo(seen.product.dtype).tiny * entries**0.5  # in numbers below the smallest normal one
+    product, other = (by_sample(tensor, seen.axis) for tensor in (seen.product, seen.other))
     back, v = (by_sample(tensor, derivative.axis) for tensor in (back, v))
-    difference = ((ahead * u).sum(1) - (back * v).sum(1)).abs() - lost  # B
+    difference = ((product * other).sum(1) - (back * v).sum(1)).abs() - lost  # B
     # What an inner product of unrelated vectors comes to, seen from either side.
-    size = torch.maximum(_size(ahead, u), _size(back, v)).clamp_min(torch.finfo(torch.float64).tiny)
+    size = torch.maximum(_size(product, other), _size(back, v)).clamp_min(torch.finfo(torch.float64).tiny)
     return float((difference.clamp_min(0) / size).max())
 
 
@@ -102,10 +122,10 @@ def _is_rounding(derivative: Derivative, push: str, pull: str, u: Tensor, v: Ten
     if derivative.state.dtype == torch.float64:
         return False
     exact, u, v = derivative.double(), u.double(), v.double()
-    back, ahead = attempt(partial(exact.pull, u[None], pull)), attempt(partial(exact.push, v[None], push))
-    if isinstance(back, str) or isinstance(ahead, str) or ahead.dtype != torch.float64:
+    back, seen = attempt(partial(exact.pull, u[None], pull)), attempt(partial(_Seen.of, exact, u, v, push))
+    if isinstance(back, str) or isinstance(seen, str) or seen.product.dtype != torch.float64:
         return error <= PERHAPS_ROUNDING
-    return _disagreement(exact, ahead[0], u, v, back[0]) <= AGREE_WITHIN[torch.float64]
+    return _disagreement(exact, seen, v, back[0]) <= AGREE_WITHIN[torch.float64]
 
 
 def _check_finite(product: Tensor, name: str) -> None:

@@ -6,7 +6,8 @@ mode without a word, and may fail under `vmap`. So there are several routes, tri
     to push a tangent v to J v        forward mode, a block of tangents at once (`vmap` of `jvp`)
                                       forward mode, one tangent at a time
                                       double backward, one tangent at a time: J v = d/du <J^T u, v>
-                                      all rows of J, each pulled back once and kept, where they are few
+                                      all rows of J, each pulled back once and kept, where they are few: at the
+                                      first push, so that who needs pulls alone does not pay for them
     to pull a cotangent u to J^T u    reverse mode, a block at once (`vmap` of a recorded `vjp`)
                                       reverse mode, one cotangent at a time, by plain autograd
 
@@ -34,7 +35,7 @@ import torch
 from torch import Tensor
 
 from skipscope.cores import threads_for
-from skipscope.errors import SkipscopeError, first_line
+from skipscope.errors import InputError, SkipscopeError, first_line
 from skipscope.linear.captured import CapturedProduct
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes, out_of_memory
 from skipscope.numerics import load_forward_mode, measuring, normal, random_numbers
@@ -166,13 +167,9 @@ class Derivative:
 
     def _push_by_rows(self, tangents: Tensor) -> Tensor:
         if self._rows is None:
-            batch = self.state.shape[self.axis]
-            count = self.output_shape.numel() // batch
-            needed = (
-                3 * count * self.state.numel() * self.state.element_size()
-            )  # rows, as they come and as they are kept
-            if count > MOST_KEPT_ROWS or needed > SHARE_OF_FREE_MEMORY * free_bytes(self.state.device):
-                raise NotImplementedError(f"{count} rows are more than {MOST_KEPT_ROWS}, or than fit")
+            if reason := self.too_many_rows():
+                raise InputError(f"a product from the left takes all rows of this derivative, and {reason}")
+            batch, count = self.state.shape[self.axis], self._row_count
             rows = []
             for row in range(count):
                 unit = torch.zeros(batch, count, 1, dtype=self.state.dtype, device=self.state.device)
@@ -181,6 +178,19 @@ class Derivative:
             self._rows = flatten(torch.stack(rows), self.axis).mT.contiguous()  # B, m, n
             self._recorded = None
         return unflatten(self._rows @ flatten(tangents, self.axis), self.output_shape, self.exit_axis)
+
+    @property
+    def _row_count(self) -> int:
+        return self.output_shape.numel() // self.state.shape[self.axis]
+
+    def too_many_rows(self) -> str | None:
+        """Why all rows cannot be kept."""
+        if self._rows is not None:
+            return None
+        needed = 3 * self._row_count * self.state.numel() * self.state.element_size()  # as they come, and as kept
+        if self._row_count > MOST_KEPT_ROWS or needed > SHARE_OF_FREE_MEMORY * free_bytes(self.state.device):
+            return f"{self._row_count} rows are more than {MOST_KEPT_ROWS}, or than fit"
+        return None
 
     def _pull_block(self, cotangents: Tensor) -> Tensor:
         with torch.no_grad():  # weights that require gradients would keep a second graph alive
@@ -205,15 +215,17 @@ class Derivative:
         return torch.stack([_gradient(output, leaf, cotangent) for cotangent in cotangents])
 
 
+ALL_ROWS = "all rows"
+ONE_PULL = "reverse mode, one at a time"
 PUSHES: dict[str, Callable[[Derivative, Tensor], Tensor]] = {
     "forward mode": Derivative._push_block,
     "forward mode, one at a time": Derivative._push_singly,
     "double backward, one at a time": Derivative._push_by_double_backward,
-    "all rows": Derivative._push_by_rows,
+    ALL_ROWS: Derivative._push_by_rows,
 }
 PULLS: dict[str, Callable[[Derivative, Tensor], Tensor]] = {
     "reverse mode": Derivative._pull_block,
-    "reverse mode, one at a time": Derivative._pull_singly,
+    ONE_PULL: Derivative._pull_singly,
 }
 
 

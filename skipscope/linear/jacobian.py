@@ -19,7 +19,7 @@ from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.agreement import agreeing_routes
-from skipscope.linear.derivative import Derivative, Routes, flatten, unflatten
+from skipscope.linear.derivative import ALL_ROWS, Derivative, Routes, flatten, unflatten
 from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
@@ -70,6 +70,7 @@ class Jacobian(Operator):
         self.dtype, self.device = state.dtype, state.device
         self.derivative = Derivative(function, self.state, axis, self.output_shape, self.exit_axis)
         self.routes = routes or agreeing_routes(self.derivative, name)
+        self.pushes_take_rows = self.routes.push == ALL_ROWS
 
     # -- products
 
@@ -158,7 +159,7 @@ class Among(Operator):
         self.places = torch.tensor(self.samples, dtype=torch.long, device=whole.device)
         self.shape = (len(self.samples), *whole.shape[1:])
         self.dtype, self.device, self.name = whole.dtype, whole.device, whole.name
-        self.token_route = whole.token_route
+        self.token_route, self.pushes_take_rows = whole.token_route, whole.pushes_take_rows
 
     @property
     def eps(self) -> float:

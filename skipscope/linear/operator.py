@@ -36,6 +36,7 @@ class Operator(ABC):
     dtype: torch.dtype
     device: torch.device
     name: str = "operator"
+    pushes_take_rows: bool = False  # whether a product from the left first takes all rows, by a product each
     token_route: str | None = None  # of a Jacobian between tokens: "path of the chosen tokens", or the whole sequence
 
     def matmat(self, V: Tensor) -> Tensor:
@@ -195,6 +196,7 @@ class _Derived(Operator):
     def __init__(self, parts: Sequence[Operator], shape: tuple[int, int, int], name: str) -> None:
         self.parts, self.shape, self.name = tuple(parts), shape, name
         self.dtype, self.device = parts[0].dtype, parts[0].device
+        self.pushes_take_rows = any(part.pushes_take_rows for part in parts)
         self.token_route = next((part.token_route for part in parts if part.token_route is not None), None)
         for part in parts[1:]:
             if part.dtype != self.dtype or part.shape[0] != shape[0]:
@@ -222,6 +224,7 @@ class Transposed(_Derived):
     def __init__(self, part: Operator) -> None:
         batch, m, n = part.shape
         super().__init__([part], (batch, n, m), f"{part.name}^T")
+        self.pushes_take_rows = False
 
     def _with(self, parts: Sequence[Operator]) -> Operator:
         return Transposed(parts[0])

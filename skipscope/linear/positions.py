@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -45,6 +45,18 @@ class Tokens:
 
     def exit_rows(self, state: Tensor, axis: int) -> Tensor:
         return _rows(state, axis, self.exits)
+
+
+def one_position(tokens: Any) -> int | None:
+    """The position that is followed to itself: an index, or a pair of equal ones as a Jacobian's `tokens=` is."""
+    if tokens is None:
+        return None
+    pair = tuple(tokens) if isinstance(tokens, Sequence) and len(tokens) == 2 else (tokens, tokens)
+    if not all(isinstance(one, SupportsIndex) and not isinstance(one, bool) for one in pair) or pair[0] != pair[1]:
+        raise InputError(
+            f"tokens={tokens!r}: expected one position, such as -1, or a pair of it with itself, such as (-1, -1)"
+        )
+    return int(pair[0])
 
 
 def token_axis(samples: int) -> int:

@@ -90,7 +90,8 @@ class ChainAt:
         """Does no position of the last state depend on a later one? Seen by a change of the last position."""
         before, axis = self.first.detach(), self.chain.links[0].span.batch_axis
         token_axis = 1 if axis == 0 else 0
-        if before.dim() != 3 or before.shape[token_axis] < 2:
+        has_tokens = before.dim() == 3 or has_streams([self.chain.links[0].span])
+        if not has_tokens or before.shape[token_axis] < 2:
             return False
         after = before.clone()
         last = after.select(token_axis, -1)
@@ -180,6 +181,20 @@ def tokens_of(units: Sequence[Unit]) -> int | None:
     return shapes[0][0]
 
 
+def tokens_of_streams(chain: Chain | None, units: Sequence[Unit]) -> int | None:
+    """The number of positions of states (tokens, streams, channels): where the head makes a row of each; else None."""
+    shapes = {shape for unit in units for shape in (unit.entry_shape, unit.exit_shape)}
+    if chain is None or chain.head is None or len(shapes) != 1 or not has_streams(units):
+        return None
+    (shape,), made = shapes, chain.head.exit_shape
+    return shape[0] if len(shape) == 3 and len(made) == 2 and made[0] == shape[0] else None
+
+
+def has_streams(spans: Sequence[Span]) -> bool:
+    """Does a skip mix several streams? Then a state of three axes is no image."""
+    return any(isinstance(span, Unit) and span.kind == "streams" for span in spans)
+
+
 def require_tokens(trunk: Trunk, units: Sequence[Unit], measure: str) -> tuple[int, int]:
     """(tokens, channels) of all states."""
     for unit in units:
@@ -211,9 +226,10 @@ def positions_of(tokens: int, chosen: Sequence[int] | slice | int | None) -> lis
 
 
 def by_position(state: Tensor, axis: int, tokens: int | None) -> Tensor:
-    """(B, T, d) in float64; without tokens the whole state of a sample is one position: (B, 1, n)."""
+    """(B, T, d) in float64, d of all streams of a position; without tokens the whole state of a sample is one position:
+    (B, 1, n)."""
     whole = state.detach().movedim(axis, 0).double()
-    return whole if tokens is not None else whole.flatten(1)[:, None]
+    return whole.flatten(2) if tokens is not None else whole.flatten(1)[:, None]
 
 
 def exit_of(point: Point, unit: Unit) -> tuple[Tensor, int]:

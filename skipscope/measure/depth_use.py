@@ -1,7 +1,8 @@
 """How a network uses its depth: what each unit does to the state, and what the output loses without it.
 
 Of the units that follow one another, with entry h, skip S(h), branch F(h) and exit h', at each position (token) of each
-sample. States that are not (tokens, channels), such as images, count as one position.
+sample. Of several streams (hyper-connections) a state is that of all streams of a position: a skip mixes them. States
+that have no tokens, such as images, count as one position.
 
 influence          1 - cos(h, h'): block influence (ShortGPT, arXiv 2403.03853) is its mean
 branch_share       |F(h)| / |S(h)|; with an identity skip S(h) is the state h itself
@@ -46,6 +47,7 @@ from skipscope.measure.chain import (
     makes_logits,
     positions_of,
     tokens_of,
+    tokens_of_streams,
 )
 from skipscope.measure.descriptions import described
 from skipscope.measure.output_effects import Effects
@@ -104,7 +106,8 @@ def depth_use(
     chosen = _chosen(trunk, units)
     given = point_of(trunk, x)
     indices, point = sample_indices(given.batch, samples), point_of(trunk, given, samples)
-    count = tokens_of(chosen)
+    chain, reason = _chain(trunk, point, chosen)
+    count = tokens_of(chosen) or tokens_of_streams(chain, chosen)
     if tokens is not None and count is None:
         raise InputError(
             f"tokens={tokens!r}: expected states of shape (tokens, channels), those of {chosen[0].name} are "
@@ -113,7 +116,6 @@ def depth_use(
     positions = positions_of(count or 1, tokens)
     panel = _Panel(chosen, point, count, positions)
     data = panel.measured()
-    chain, reason = _chain(trunk, point, chosen)
     about: dict[str, Any] = {"positions": "tokens" if count else "whole states", "head": reason, "targets": "none"}
     if chain is not None:
         reason = _why_no_logits(chain, chosen[0], count, head)
@@ -171,9 +173,15 @@ def _why_no_logits(chain: Chain, first: Unit, tokens: int | None, head: bool | N
     if head is False:
         return "no logits: head=False"
     shape = chain.head.exit_shape
+    if len(shape) == 2 and tokens is None:
+        return (
+            f"no logits: the model's output has the shape {shape} per sample, and the states of {first.name}, of shape "
+            f"{first.entry_shape}, have no tokens"
+        )
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != tokens):
         return f"no logits: the model's output has the shape {shape} per sample, not (classes,) or (tokens, classes)"
-    if head is None and not makes_logits(chain.head, first.entry_shape[-1] if len(first.entry_shape) < 3 else 0):
+    width = 0 if tokens is None and len(first.entry_shape) > 2 else first.entry_shape[-1]
+    if head is None and not makes_logits(chain.head, width):
         return f"no logits: the model's output of shape {chain.head.exit_shape} looks like features; head=True if not"
     return ""
 
@@ -245,12 +253,14 @@ class _Panel:
             largest = flat.gather(1, where[:, None])[:, 0]
             middle = torch.from_numpy(numpy.median(flat.abs().numpy(), axis=1))
             position = torch.tensor(self.positions, device="cpu")[places[where // state.shape[-1]]]
-            # Of an image (channels, height, width) the channel; the last axis of tokens is that of the channels.
-            per_channel = 1 if len(shape) != 3 else shape[1] * shape[2]
+            # Of an image (channels, height, width) the channel; the last axis of tokens is that of the channels, which
+            # are those of each stream.
+            dimension = where % (state.shape[-1] if self.tokens is None else shape[-1])
+            per_channel = shape[1] * shape[2] if self.tokens is None and len(shape) == 3 else 1
             one = {
                 "massive_ratio": largest.abs() / middle,
                 "massive_value": largest,
-                "massive_dimension": where % state.shape[-1] // per_channel,
+                "massive_dimension": dimension // per_channel,
                 "massive_position": position,
             }
             for name, value in one.items():

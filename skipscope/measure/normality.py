@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear.positions import one_position
 from skipscope.measure.descriptions import described
 from skipscope.measure.selection import (
     Samples,
@@ -65,7 +66,7 @@ def normality(
     *,
     units: Units = None,
     samples: Samples = None,
-    tokens: int | None = None,
+    tokens: int | tuple[int, int] | None = None,
     of: str = "unit",
     memory: Memory | None = None,
     progress: Progress | bool | None = None,
@@ -73,13 +74,15 @@ def normality(
     """Measure at a batch of model inputs or a point; dimensions `unit`, `sample` and `index`.
 
     units: names or indices, all by default. samples: how many of the first, or which of the batch; all by default.
-    tokens: one position of sequences, whose entry and exit the Jacobians are restricted to; all of a state by default.
+    tokens: one position of sequences, whose entry and exit the Jacobians are restricted to, such as -1 or (-1, -1);
+    all of a state by default.
     of: "unit" with its skip, or "branch" alone.
     """
     import xarray
 
     if of not in ("unit", "branch"):
         raise InputError(f"of={of!r}: expected unit or branch")
+    tokens = one_position(tokens)
     refuse_batch_statistics(trunk.model)
     chosen = chosen_units(trunk, units)
     if not chosen:

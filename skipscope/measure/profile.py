@@ -10,7 +10,8 @@ branch_spread        |F(h) - mean of F| / |S(h)|: 0 where the branch adds the sa
 gradient_rms         |dL/dh| / sqrt(n) at the unit's entry
 gradient_gain        |dL/dh| / |dL/dy|, y the unit's exit: what the unit makes of the size of a gradient
 jacobian_square      |J|_F^2 / n, the mean square of the unit's singular values, from random probes:
-                     E |J z|^2 = |J|_F^2 for signs z; `jacobian_square_error` is the standard error of the mean
+                     E |J z|^2 = |J|_F^2 for signs z; `jacobian_square_error` is the standard error of the mean.
+                     Where an operation has no forward mode and J z would take all rows, E |J^T u|^2, which is the same
 effective_rank       exp(entropy) of the squared singular values of the batch of entries, samples x n: between 1 and
                      the number of samples
 
@@ -208,10 +209,16 @@ def effective_rank(state: Tensor) -> Tensor:
 
 
 def mean_square(J: Operator, probes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """|J|_F^2 / n and its standard error, per sample: E |J z|^2 = |J|_F^2 for signs z."""
-    batch, _, n = J.shape
-    vectors = signs((batch, n, probes), generator).to(J.dtype)
-    squares = J.matmat(vectors.to(J.device)).double().square().sum(1) / n  # B, probes
+    """|J|_F^2 / n and its standard error, per sample: E |J z|^2 = |J|_F^2 for signs z.
+
+    A push costs a pass in forward mode. Where the first one would take all m rows of J, by a backward pass each, and
+    there are fewer probes than rows, the probes are pulled back instead: E |J^T u|^2 = |J|_F^2 for m random signs u.
+    """
+    batch, m, n = J.shape
+    pull = J.pushes_take_rows and probes < m
+    vectors = signs((batch, m if pull else n, probes), generator).to(J.device, J.dtype)
+    products = J.rmatmat(vectors) if pull else J.matmat(vectors)
+    squares = products.double().square().sum(1) / n  # B, probes
     return squares.mean(1), squares.std(1) / probes**0.5
 
 

@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
+from skipscope.linear.positions import one_position
 from skipscope.measure.descriptions import described
 from skipscope.measure.selection import (
     Samples,
@@ -86,7 +87,7 @@ def trajectories(
     labels: Any = None,
     units: Units = None,
     samples: Samples = None,
-    tokens: int | None = None,
+    tokens: int | tuple[int, int] | None = None,
     projections: bool = True,
     seed: int = 0,
     memory: Memory | None = None,
@@ -97,13 +98,15 @@ def trajectories(
     labels: the class of each sample of the batch, kept as coordinate `label`.
     units: names or indices, in their order; by default those that follow one another, none inside another.
     samples: how many of the first, or which of the batch; all by default.
-    tokens: the path of one position, for states of shape (tokens, channels); by default that of the whole state.
+    tokens: the path of one position (-1, or a pair of it with itself), for states of shape (tokens, channels); by
+    default that of the whole state.
     projections: also the states in two planes; dimensions `plane`, `sample`, `state`, `axis`. seed: of the random one.
     """
     import xarray
 
     if units is not None and not list(units):
         raise InputError("units=[] names no unit; leave it out for all")
+    tokens = one_position(tokens)
     refuse_batch_statistics(trunk.model)
     point = point_of(trunk, x)
     indices = sample_indices(point.batch, samples)

@@ -31,11 +31,13 @@ def operations_per_second(device: torch.device) -> float:
 
 
 def product_seconds(A: Operator) -> float:
-    """Of one vector for all samples, in a block of several."""
-    count = min(VECTORS.get(A.device.type, VECTORS["cpu"]), A.shape[2])
-    vectors = torch.zeros(A.shape[0], A.shape[2], count, dtype=A.dtype, device=A.device)
+    """Of one vector for all samples, in a block of several: from the left, or from the right where the first product
+    from the left takes all rows, each a product from the right."""
+    product, size = (A.rmatmat, A.shape[1]) if A.pushes_take_rows else (A.matmat, A.shape[2])
+    count = min(VECTORS.get(A.device.type, VECTORS["cpu"]), size)
+    vectors = torch.zeros(A.shape[0], size, count, dtype=A.dtype, device=A.device)
     if A.device.type != "cpu":
-        A.matmat(vectors)  # the first product loads kernels
+        product(vectors)  # the first product loads kernels
     start = time.perf_counter()
-    float(A.matmat(vectors).sum())
+    float(product(vectors).sum())
     return (time.perf_counter() - start) / max(1, count)

@@ -47,7 +47,7 @@ class GraphSpan(Span):
     def piece(self) -> Piece:
         return self.trunk.piece(self.name, self.entry, self.exit)
 
-    def __call__(self, state: Tensor) -> Tensor:
+    def value(self, state: Tensor) -> Tensor:
         return self.piece(state, self.trunk.point)
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
@@ -83,7 +83,7 @@ class GraphPath(Path):
         self.name, self.unit, self.piece, self.nodes = f"{what} of {unit.name}", unit, piece, list(nodes)
         self.operations = [operations.display(node) for node in nodes if operations.name(node) != "getitem"]
 
-    def __call__(self, state: Tensor) -> Tensor:
+    def value(self, state: Tensor) -> Tensor:
         return self.piece(state, self.unit.trunk.point)
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
@@ -227,7 +227,7 @@ class GraphTrunk(Trunk):
                 self.program.run(segment.nodes, values, batch, in_training=in_training)
         return self.program.unflatten(values, batch)
 
-    def span(self, first: int | str, last: int | str) -> GraphSpan:
+    def span(self, first: int | str | Unit, last: int | str | Unit) -> GraphSpan:
         a, b = self[first], self[last]
         assert isinstance(a, GraphUnit)
         assert isinstance(b, GraphUnit)

@@ -20,8 +20,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from skipscope.errors import InputError, TraceError
+from skipscope.errors import InputError, SkipscopeError, TraceError
 from skipscope.trace.batch_axes import ModuleAxes
+from skipscope.trace.export import does_not_run
 from skipscope.trace.follower import Follower, Meeting
 from skipscope.trace.freshness import WhileFresh
 from skipscope.trace.inputs import Inputs
@@ -40,7 +41,7 @@ from skipscope.trace.module_unit import (
 from skipscope.trace.outer_sum import OuterPiece, OuterSum, outer_sum, with_tails
 from skipscope.trace.program import Program
 from skipscope.trace.recording import HookedModel, NamedCall, Recording, state_of, with_state
-from skipscope.trace.trunk import Point, Stage, Trunk
+from skipscope.trace.trunk import Point, Stage, Trunk, Unit
 from skipscope.trace.undisturbed import undisturbed
 
 
@@ -189,7 +190,12 @@ class ModuleTrunk(Trunk):
         inputs = self.inputs(x)
         self._check_types(inputs)
         has_sums = any(isinstance(unit.form, Around) for unit in self.units)
-        recording = self._hooked.recorded(inputs, functions=has_sums)
+        try:
+            recording = self._hooked.recorded(inputs, functions=has_sums)
+        except (SkipscopeError, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as own:  # whatever the user's forward raises
+            raise does_not_run(self.model, inputs, own) from own
         if _keys(recording) != self._keys:
             now, then = (", ".join(path for path, _ in some) for some in (_keys(recording), self._keys))
             raise InputError(
@@ -369,7 +375,7 @@ class ModuleTrunk(Trunk):
         with self._hooked.quietly():
             return piece(state, self.precision.call, at, zero)
 
-    def span(self, first: int | str, last: int | str) -> ModuleSpan:
+    def span(self, first: int | str | Unit, last: int | str | Unit) -> ModuleSpan:
         a, b = self[first], self[last]
         assert isinstance(a, ModuleUnit)
         assert isinstance(b, ModuleUnit)

@@ -148,7 +148,7 @@ class ModulePath(Path):
         self.unit, self.what, self.name = unit, what, f"{what} of {unit.name}"
         self.operations = unit.form.operations(what)
 
-    def __call__(self, state: Tensor) -> Tensor:
+    def value(self, state: Tensor) -> Tensor:
         return self.unit.form.value(self.what, state)
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
@@ -208,7 +208,7 @@ class ModuleUnit(Unit):
     def module(self) -> nn.Module:
         return self.trunk.model.get_submodule(self.path)
 
-    def __call__(self, state: Tensor) -> Tensor:
+    def value(self, state: Tensor) -> Tensor:
         return self.form.value("unit", state)
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
@@ -246,7 +246,7 @@ class ModuleSpan(UnitRun):
     def __init__(self, trunk: ModuleTrunk, name: str, first: ModuleUnit, last: ModuleUnit) -> None:
         self.trunk, self.name, self.first, self.last = trunk, name, first, last
 
-    def __call__(self, state: Tensor) -> Tensor:
+    def value(self, state: Tensor) -> Tensor:
         return self.trunk.run_between(self.first, self.last, state)
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:

@@ -69,10 +69,11 @@ def _child(program: Program, flow: Flow, calls: Calls, region: Region, owner: St
 
 
 def parameters_read(program: Program, flow: Flow, node: fx.Node) -> dict[str, Tensor]:
-    """The parameters that enter the paths at this node, directly or through a computation on weights alone."""
+    """The parameters that enter the paths at this node, directly or through a computation on weights alone. What an
+    input or a state decides (the indices that a router chose, a mask) was made by other nodes, which read their own."""
     found: dict[str, Tensor] = {}
     for argument in flow.arguments[node]:
-        if flow.on_path(argument):
+        if flow.on_path(argument) or argument in flow.from_inputs:
             continue
         for source in flow.unmask(flow.reads[argument] & flow.parameters):
             parameter = program.parameter(source)

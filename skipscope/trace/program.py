@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from skipscope.errors import InputError
 from skipscope.trace import operations
 from skipscope.trace.batch_statistics import with_own_statistics
+from skipscope.trace.given_inputs import check_indices, check_structure
 from skipscope.trace.operations import expression
 from skipscope.trace.read_weights import ReadWeights
 
@@ -116,18 +117,14 @@ class Program:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values:
         """The values of the input placeholders for one call of the model."""
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        if spec != self.in_spec:
-            expected, keywords = self.in_spec.children_specs if hasattr(self.in_spec, "children_specs") else ((), ())
-            raise InputError(
-                f"the trunk was traced with inputs of structure {expected} {keywords}, got {spec}; "
-                "pass the same structure, or trace again with this batch"
-            )
+        check_structure(self.in_spec, spec)
         values: Values = {}
         for node, leaf in zip(self.inputs, leaves, strict=True):
             example = node.meta.get("val")
             if isinstance(example, Tensor):
                 self._check_input(node, example, leaf)
             values[node] = leaf
+        check_indices(self, values)
         return values
 
     def batch_of(self, values: Values) -> int:

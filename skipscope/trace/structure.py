@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
+from operator import or_
 
 from torch import Tensor, fx
 
@@ -47,7 +49,7 @@ class Structure:
         tails = find_tails(self.flow, self.calls, regions)
         exits = [tail[-1] if tail else region.end for region, tail in zip(regions, tails, strict=True)]
         parents = _smallest_around(regions, held)
-        weights = [self._parameters((*self.flow.unmask(r.nodes), *tails[i], *owned[i])) for i, r in enumerate(regions)]
+        weights = [self._parameters(region, tails[i], owned[i]) for i, region in enumerate(regions)]
         self.line = self._line(regions, parents, weights)
         names = name_units(program, self.flow, self.calls, regions, held, first=self.line)
         # What lies inside a unit is part of its branch; only what is outside was left out.
@@ -100,12 +102,24 @@ class Structure:
                 waiting += self.flow.arguments[node]
         return owned
 
-    def _parameters(self, nodes: Iterable[fx.Node]) -> dict[str, int]:
+    def _parameters(self, region: Region, tail: Sequence[fx.Node], own: Sequence[fx.Node]) -> dict[str, int]:
+        """The sizes of a unit's own parameters."""
         found: dict[str, int] = {}
-        for node in nodes:
+        nodes = [*self.flow.unmask(region.nodes), *tail, *own]
+        for node in (*nodes, *self._deciding(region, nodes)):
             for name, parameter in parameters_read(self.program, self.flow, node).items():
                 found[name] = parameter.numel()
         return found
+
+    def _deciding(self, region: Region, nodes: Iterable[fx.Node]) -> list[fx.Node]:
+        """What a unit computes from its entry to make indices or masks, on no path: the scores of a router of which
+        only the choice is used."""
+        arguments = (argument for node in nodes for argument in self.flow.arguments[node])
+        decided = (self.flow.reads[one] for one in arguments if not self.flow.on_path(one))
+        entry = self.flow.bit(region.entry)
+        made = reduce(or_, (reads for reads in decided if reads & entry), 0)
+        after = -(entry << 1)  # the bits above that of the entry: what comes after it in the graph
+        return [node for node in self.flow.unmask(made & after) if self.flow.reads[node] & entry]
 
     def _line(
         self, regions: Sequence[Region], parents: Sequence[int | None], weights: Sequence[dict[str, int]]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from skipscope.errors import TraceError
+from skipscope.errors import InputError, TraceError
 from skipscope.trace import table
 from skipscope.trace.inputs import Inputs
 from skipscope.trace.program import Program
@@ -47,9 +47,19 @@ class Function(ABC):
         """The axis of the value that runs over samples, where it is known."""
         return None
 
+    def __call__(self, state: Tensor | Point) -> Tensor:
+        """The value at a state, with the context, if any, of the trunk's last point; or at a point, with its own."""
+        if isinstance(state, Point):
+            return self.bound(state)(self.argument(state))
+        if not isinstance(state, Tensor):
+            raise InputError(
+                f"{self.name}: expected a state, such as point.entry(unit), or a point, got {type(state).__name__}"
+            )
+        return self.value(state)
+
     @abstractmethod
-    def __call__(self, state: Tensor) -> Tensor:
-        """The value at a state; a context, if any, is that of the trunk's last point."""
+    def value(self, state: Tensor) -> Tensor:
+        """At a state; a context, if any, is that of the trunk's last point."""
 
     @abstractmethod
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
@@ -237,8 +247,8 @@ class Stage(UnitRun):
     def span(self) -> Span:
         return self.trunk.span(self.first.index, self.last.index)
 
-    def __call__(self, state: Tensor) -> Tensor:
-        return self.span(state)
+    def value(self, state: Tensor) -> Tensor:
+        return self.span.value(state)
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
         return self.span.bound(point)
@@ -334,8 +344,8 @@ class Trunk(ABC):
         """The model's own output, computed through the trunk's pieces."""
 
     @abstractmethod
-    def span(self, first: int | str, last: int | str) -> Span:
-        """From the entry of one unit to the exit of another."""
+    def span(self, first: int | str | Unit, last: int | str | Unit) -> Span:
+        """From the entry of one unit to the exit of another: indices, names or units."""
 
     @contextmanager
     def runnable(self, x: Any) -> Iterator[nn.Module]:
@@ -374,7 +384,11 @@ class Trunk(ABC):
         inputs.check_values(self.model)
         return inputs
 
-    def __getitem__(self, key: int | str) -> Unit:
+    def __getitem__(self, key: int | str | Unit) -> Unit:
+        if isinstance(key, Unit):
+            if not any(key is unit for unit in self.units):
+                raise TraceError(f"the unit {key.name} is not of this trunk; use trunk[{key.name!r}]")
+            return key
         if isinstance(key, int):
             if not -len(self.units) <= key < len(self.units):
                 raise TraceError(f"there is no unit {key}: the trunk has {len(self.units)} units")

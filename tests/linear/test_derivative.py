@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import skipscope as ss
-from skipscope.linear import derivative
+from skipscope.linear import agreement, derivative
 from skipscope.linear.derivative import FEW_TANGENTS, MOST_KEPT_ROWS, RECORD_AT
+from skipscope.measure.profile import chain_profile
+from skipscope.spectrum.rates import VECTORS, product_seconds
 from tests.seeded import generator
 from tests.trace.nets import Residual
 
@@ -181,6 +183,92 @@ def test_a_backward_that_is_differentiable_once_gives_all_rows() -> None:
     torch.testing.assert_close(J.dense(), torch.diag_embed(1 + state.cos()))
     with pytest.raises(ss.InputError, match=f"{MOST_KEPT_ROWS + 1} rows are more than {MOST_KEPT_ROWS}"):
         ss.Jacobian(lambda x: x + Once.apply(x), torch.randn(1, MOST_KEPT_ROWS + 1))
+
+
+def test_rows_are_pulled_back_at_the_first_push_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulled = count_pulls(monkeypatch)
+    state = torch.randn(2, 50, dtype=torch.float64)
+    J = ss.Jacobian(lambda x: x + Once.apply(x), state)
+    J.rmatmat(torch.randn(2, 50, 3, dtype=torch.float64))
+    assert J.pushes_take_rows
+    assert 0 < sum(pulled) < 10
+    v = torch.randn(2, 50, 3, dtype=torch.float64)
+    torch.testing.assert_close(J.matmat(v), (1 + state.cos())[:, :, None] * v)
+    assert sum(pulled) >= 50
+    assert (2.0 * J).pushes_take_rows
+    assert J.take([0]).pushes_take_rows
+    assert not J.T.pushes_take_rows
+
+
+def test_the_rows_route_is_refused_where_one_pull_contradicts_the_other_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cotangent at a time gives another product than a block of them."""
+    right = derivative.PULLS[derivative.ONE_PULL]
+    monkeypatch.setitem(derivative.PULLS, derivative.ONE_PULL, lambda self, vectors: 1.01 * right(self, vectors))
+    pulls = {**derivative.PULLS}
+    monkeypatch.setattr(agreement, "PULLS", {"reverse mode": pulls["reverse mode"]})
+    with pytest.raises(ss.InputError, match="all rows and reverse mode differ by"):
+        ss.Jacobian(lambda x: x + Wrong.apply(x), torch.randn(2, D, dtype=torch.float64))
+
+
+def count_pulls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of cotangents of every product from the right, by whatever route."""
+    counts: list[int] = []
+
+    def counted(pull: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+        def product(self: Any, vectors: Tensor) -> Tensor:
+            counts.append(len(vectors))
+            return pull(self, vectors)
+
+        return product
+
+    for route, pull in derivative.PULLS.items():
+        monkeypatch.setitem(derivative.PULLS, route, counted(pull))
+    single = derivative.Derivative._pull_singly  # what the rows are made of
+    monkeypatch.setattr(derivative.Derivative, "_pull_singly", counted(single))
+    return counts
+
+
+class NoForwardMode(nn.Module):
+    """A layer of tokens, (B, 5, 2 * width), with a backward alone, as grouped matrix products of experts have it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(Once.apply(self.first(x)))
+
+
+def test_the_profile_of_a_unit_without_forward_mode_takes_few_backward_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    branch, x = NoForwardMode(40).double(), torch.randn(2, 5, 40, dtype=torch.float64)
+    unit = Residual(branch)
+    J = ss.Jacobian(unit, x)
+    assert J.pushes_take_rows
+    exact = (J.dense().square().sum((1, 2)) / J.shape[2]).cpu().numpy()
+    pulled = count_pulls(monkeypatch)
+    data = chain_profile({"unit": unit}, lambda h: h.mean((1, 2)), x, probes=32)
+    assert sum(pulled) < 32 + 10  # of 200 rows
+    off = (data["jacobian_square"].values[0] - exact) / data["jacobian_square_error"].values[0]
+    assert (abs(off) < 4).all()
+    assert (data["jacobian_square_error"].values[0] < 0.1 * exact).all()
+
+
+def test_what_products_will_take_is_estimated_without_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = torch.randn(2, 200, dtype=torch.float64)
+    J = ss.Jacobian(lambda x: x + Once.apply(x), state)
+    pulled = count_pulls(monkeypatch)
+    assert 0 < product_seconds(J) < 10
+    assert 0 < ss.plan(J).seconds < 100
+    assert sum(pulled) <= 2 * VECTORS["cpu" if J.device.type == "cpu" else "cuda"] * 2
+
+
+def test_a_verification_makes_the_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = torch.randn(2, 200)
+    J = ss.Jacobian(lambda x: x + Once.apply(x), state)
+    pulled = count_pulls(monkeypatch)
+    assert ss.verify(J).passed
+    assert 200 <= sum(pulled) < 250
 
 
 def test_routes_that_contradict_each_other_are_not_taken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -14,7 +15,8 @@ import skipscope as ss
 from tests.measure.language import CASES, TOKENS, WORDS, Case, apply_head, first, logits_of, traced
 from tests.measure.nets import Net
 from tests.slow import thinned
-from tests.trace.nets import UNet
+from tests.trace.beyond_sums import STREAMS, HyperConnection
+from tests.trace.nets import D, UNet
 
 
 def noted(model: nn.Module, case: Case, ids: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
@@ -116,6 +118,55 @@ def test_images_count_as_one_position() -> None:
     close(data["skip_loss_change"][2], (without_it - before).detach())
     assert data["lens_kl"].dims == ("state", "sample")
     assert data["lens_kl"][:-1].isnull().values[:, 0].tolist() == [True] * 5  # of other shapes than the last
+
+
+class OfStreams(nn.Module):
+    """A language model whose state has several streams that every unit mixes, and a head that adds them up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(WORDS, D), nn.Linear(D, WORDS)
+        self.scale = nn.Parameter(torch.rand(TOKENS, STREAMS, D))  # so that streams and positions differ
+        self.blocks = nn.ModuleList(HyperConnection() for _ in range(3))
+
+    def apply_head(self, streams: Tensor) -> Tensor:
+        return self.head(F.layer_norm(streams.sum(2), (D,)))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        streams = self.embed(ids)[:, :, None] * self.scale
+        for block in self.blocks:
+            streams = block(streams)
+        return self.apply_head(streams)
+
+
+def test_states_of_several_streams_are_those_of_a_position() -> None:
+    torch.manual_seed(0)
+    model, ids = OfStreams().double().eval(), torch.randint(0, WORDS, (2, TOKENS))
+    trunk = ss.trace(model, ids)
+    assert [unit.kind for unit in trunk.units] == 3 * ["streams"]
+    data = ss.depth_use(trunk, ids)
+    assert (data.attrs["positions"], data.attrs["targets"]) == ("tokens", "next tokens")
+    assert data.attrs["head"] == f"logits of {WORDS} classes"
+    states = [trunk.at(ids).entry(unit) for unit in trunk.units] + [trunk.at(ids).exit(trunk.units[-1])]
+    logits = model(ids).detach()
+    loss = F.cross_entropy(logits[:, :-1].mT, ids[:, 1:], reduction="none")
+    close(data["loss"][:, :-1], loss)
+    for i, (h, after) in enumerate(pairwise(states)):
+        removed = without(model, f"blocks.{i}.branch", ids)
+        close(data["skip_kl"][i], kl(logits, removed))
+        change = F.cross_entropy(removed[:, :-1].mT, ids[:, 1:], reduction="none") - loss
+        close(data["skip_loss_change"][i, :, :-1], change)
+        close(data["influence"][i], 1 - F.cosine_similarity(h.flatten(2), after.flatten(2), dim=-1))
+    for i, h in enumerate(states):
+        close(data["lens_kl"][i], kl(logits, model.apply_head(h)).detach())
+        close(data["state_norm"][i], h.flatten(2).norm(dim=-1))
+        largest = h.flatten(1).abs().argmax(1)
+        found = data.isel(state=i).sel(scope="all")
+        close(found["massive_position"], largest // (STREAMS * D))
+        close(found["massive_dimension"], largest % D)
+    last = ss.depth_use(trunk, ids, tokens=[-1])
+    assert last["position"].values.tolist() == [TOKENS - 1]
+    assert ss.depth_use(trunk, trunk.at(ids), skipping=False).attrs["targets"].startswith("none: a point")
 
 
 def test_units_samples_tokens_and_a_point() -> None:

@@ -72,6 +72,8 @@ def test_of_language_models(name: str) -> None:
         check(data.isel(unit=i, sample=0), J)
         at = ss.normality(trunk, point, units=[i], samples=[2], tokens=-1).isel(unit=0, sample=0)
         check(at, J[-WIDTH:, -WIDTH:])
+        pair = ss.normality(trunk, point, units=[i], samples=[2], tokens=(-1, -1)).isel(unit=0, sample=0)
+        assert pair.identical(at)
     branch = ss.normality(trunk, ids, units=[0], samples=[2], of="branch", tokens=0).isel(unit=0, sample=0)
     J = torch.autograd.functional.jacobian(trunk[0].branch.bound(point), point.entry(trunk[0]))[2, 0, :, 2, 0]
     check(branch, J)
@@ -120,6 +122,9 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ss.normality(trunk, ids, units=[])
     with pytest.raises(ss.InputError, match="tokens=9: expected a position among the 5"):
         ss.normality(trunk, ids, tokens=9)
+    for wrong in ((0, -1), (1, 2, 3), "last", 1.0):
+        with pytest.raises(ss.InputError, match="expected one position, such as -1, or a pair of it with itself"):
+            ss.normality(trunk, ids, tokens=wrong)
     import sys
 
     monkeypatch.setattr(sys.modules["skipscope.measure.normality"], "LARGEST", WIDTH)

@@ -218,6 +218,7 @@ def test_a_transformer_as_a_whole_and_one_token() -> None:
     x = torch.randn(3, 5, D).double()
     trunk = ss.trace(model, x)
     whole, last = trajectories(trunk, x), trajectories(trunk, x, tokens=-1)
+    assert trajectories(trunk, x, tokens=(-1, -1)).identical(last)
     point = trunk.at(x)
     states = [state.cpu().numpy() for state in point.states]
     assert whole.sizes["state"] == 7
