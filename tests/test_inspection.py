@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.errors import InputError
-from skipscope.inspection.duration import seconds_in
-from skipscope.inspection.inspecting import Budget, Work, steps
+from skipscope.inspection.duration import in_words, seconds_in
+from skipscope.inspection.inspecting import Budget, Work, _conditioning, steps
 from skipscope.inspection.result import Result
 from skipscope.models import build
 from tests.commands import run_command
@@ -187,7 +187,28 @@ def test_estimates_follow_what_the_last_piece_took(monkeypatch: pytest.MonkeyPat
     left_out = dict(work.through("spectra", "all", trunk.units, work.spectrum, 1.0))
     assert len(work.done["spectra"]) + len(left_out) == len(trunk.units)
     assert 1 <= len(work.done["spectra"]) <= 3
-    assert "about 1 s" in next(iter(left_out.values()))
+    estimate, _, left = next(iter(left_out.values())).partition(", of which ")
+    assert 0.5 <= float(estimate.removeprefix("about ").removesuffix(" s")) < 1.6  # what the last one took
+    assert left.endswith(" were left")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0 s"), (2e-4, "0.2 ms"), (0.034, "0.034 s"), (2.96, "3 s"), (123.4, "123 s")]
+)
+def test_short_times_are_not_nothing(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+def test_condition_numbers_that_are_left_out_say_what_they_take_and_what_was_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Budget, "for_operations", lambda self, operations: 0.4)
+    model, x = build(SMALL), torch.rand(2, 1, 8, 8)
+    trunk, kept = ss.trace(model, x), dict[str, xarray.Dataset]()
+    left_out = dict(_conditioning(trunk, x, Budget(8, torch.device("cpu")), kept.__setitem__))
+    (why,) = {why for name, why in left_out.items() if name.endswith(".weight")}
+    assert why == "about 0.4 s, and condition numbers of weights had 0.2 s of the time left"  # 0.15 * 8 / 2 - 0.4
+    assert kept["conditioning"].sizes["weight"] == 1
 
 
 @pytest.mark.slow
@@ -196,7 +217,7 @@ def test_the_command_writes_a_run_folder_with_a_report(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = ("inspect", f"skipscope:{SMALL}", "--data", "digits", "--samples", 3)
-    assert run_command(monkeypatch, *arguments) == 0
+    assert run_command(monkeypatch, *arguments, "--full") == 0
     captured = capsys.readouterr()
     assert "random weights" in captured.out
     assert "Spectra" in captured.out

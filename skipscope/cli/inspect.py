@@ -148,6 +148,8 @@ def inspect(
     ):
         run.used("the model's values", {"sha256": values})
         run.used("the input's values", {"sha256": digest_of_tensors(source.batch)})
+        for note in source.notes:
+            run.note(note)
         there = run.datasets()
         if finished:
             talk.say(f"{folder} holds a run that is finished; nothing is measured again (--force measures anew)")

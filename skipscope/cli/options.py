@@ -166,7 +166,7 @@ class ModelOptions:
                 values=values,
                 memory=memory,
             )
-        for note in source.prompts.notes if source.prompts is not None else ():
+        for note in (*source.notes, *(source.prompts.notes if source.prompts is not None else ())):
             talk.say(f"note: {note}")
         if batch is not None:
             source = source.with_batch(batch)
@@ -231,12 +231,11 @@ def say_where(device: str) -> None:
 
 
 def prompts_of(file: Path, samples: int | None) -> tuple[str, ...]:
-    """The first of a file. One alone is taken twice: a batch of one would fix the size of an exported graph."""
+    """The first of a file."""
     prompts = read_prompts(file)
     if samples is not None and samples > len(prompts):
         raise InputError(f"--samples {samples}: {file} has {counted(len(prompts), 'prompt')}; give as many lines")
-    chosen = prompts[:samples]
-    return chosen if len(chosen) > 1 else chosen * 2
+    return prompts[:samples]
 
 
 def shape_of(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -156,8 +157,8 @@ def train(
             for network, summary in zip(networks, summaries, strict=True):
                 title = network.title if several else model
                 talk.result(
-                    f"{title} on {found.name}: {summary['status']}, {summary['test_accuracy']:.2%} of the test images "
-                    f"right, {summary['seconds']:.0f} s of training\n"
+                    f"{title} on {found.name}: {_ending(summary, settings.rate)}, {summary['test_accuracy']:.2%} of "
+                    f"the test images right, {summary['seconds']:.0f} s of training\n"
                     f"weights: {summary.get('exported', summary['weights'])}"
                 )
         for note in run.record.get("notes", []):
@@ -185,6 +186,14 @@ def _summary(network: Network, result: Trained, folder: Path) -> dict[str, Any]:
         "weights": str(folder / result.file),
         "history": result.history.to_dict(),
     }
+
+
+def _ending(summary: Mapping[str, Any], rate: float) -> str:
+    """finished, or at which step it diverged and what to do."""
+    step = summary["history"]["diverged_at"]
+    if step is None:
+        return str(summary["status"])
+    return f"diverged at step {step}, counted from 0 (try a smaller --rate than {rate:g})"
 
 
 def seeds_of(text: str) -> list[int]:

@@ -200,6 +200,12 @@ def common_vectors(network: MeasuredNetwork) -> Iterator[Finding]:
 
 
 def conditions(network: MeasuredNetwork) -> Iterator[Finding]:
+    """Channels that are zero, and the condition numbers of weights.
+
+    A weight that is zero throughout is left out: it has no direction that it could lose. At initialisation it is one
+    that is added, such as a table of position biases, or a last matrix that is zero so that the branch begins with
+    nothing; neither says that others are badly conditioned.
+    """
     conditioning = network.get("conditioning")
     if conditioning is None:
         return
@@ -227,6 +233,8 @@ def conditions(network: MeasuredNetwork) -> Iterator[Finding]:
             )
     if "weight_condition" in conditioning:
         values = conditioning["weight_condition"].sel(reduction="max")
+        if "weight_rank" in conditioning:
+            values = values.sel(weight=conditioning["weight_rank"].sel(reduction="max").values != 0)
         bad = [
             str(name)
             for name, value in zip(values["weight"].values, values.values, strict=True)

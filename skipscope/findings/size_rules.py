@@ -196,8 +196,9 @@ def branches(network: MeasuredNetwork) -> Iterator[Finding]:
         unit, (ratio, range_) = next(iter(large.items()))
         those = unit if len(large) == 1 else out_of(len(large), len(ratios))
         most = "" if len(large) == 1 else f", most in {unit}"
+        compared = "is larger than the skip" if ratio >= 1 else "is large beside the skip"
         sentence = (
-            f"{network.words}in {those} the branch drowns the skip{most}: {number(ratio)} times as large"
+            f"{network.words}in {those} the branch {compared}{most}: {number(ratio)} times as large"
             f"{network.sizes_of}; {usual_words(range_, kinds.get(unit, UNKNOWN))}."
         )
         yield outside_usual(network, "branch over skip", sentence, network.sizes_by, ratio, range_, unit=unit)

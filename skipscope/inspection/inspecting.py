@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import skipscope.measure as measure
 from skipscope.data.perturbations import fgsm, uniform_like
 from skipscope.errors import InputError
-from skipscope.inspection.duration import seconds_in
+from skipscope.inspection.duration import in_words, seconds_in
 from skipscope.inspection.language import Language, TokenText, has_tokens
 from skipscope.inspection.result import Result
 from skipscope.linear import Operator
@@ -232,7 +232,7 @@ class Budget:
 
     def for_products(self, J: Operator, count: int) -> float:
         """Estimated seconds of `count` products with a vector, for all samples at once."""
-        return product_seconds(J) * count
+        return product_seconds(J) * (count + (J.shape[1] if J.pushes_take_rows else 0))
 
     def for_spectrum(self, J: Operator) -> float:
         """Estimated seconds of all singular values of every sample."""
@@ -335,7 +335,7 @@ class Work:
     def too_long(self, estimate: float, share: float) -> str:
         """The reason, where the estimate is above what is left when `share` of the budget may be used up."""
         left = self.budget.left - (1 - share) * self.budget.seconds
-        return f"about {estimate:.0f} s, of which {max(left, 0):.0f} s were left" if estimate > left else ""
+        return f"about {in_words(estimate)}, of which {in_words(max(left, 0))} were left" if estimate > left else ""
 
     def _aligned(self, unit: Unit) -> float:
         """Estimated seconds: the leading vectors of a unit, and products with those of all others."""
@@ -375,10 +375,12 @@ def _conditioning(trunk: Trunk, x: Any, budget: Budget, keep: Keep, there: xarra
     chosen: dict[str, list[str]] = {"weights": [], "states": []}
     for kind, shapes in (("weights", weights), ("states", states)):
         for name, shape in sorted(shapes.items(), key=lambda named: operations(named[1])):
-            left[kind] -= (seconds := budget.for_operations(operations(shape)))
-            if left[kind] < 0:
-                yield f"condition number of {name}", f"about {seconds:.0f} s, more than its share of the time"
+            seconds = budget.for_operations(operations(shape))
+            if seconds > left[kind]:
+                where = f"condition numbers of {kind} had {in_words(left[kind])} of the time left"
+                yield f"condition number of {name}", f"about {in_words(seconds)}, and {where}"
             else:
+                left[kind] -= seconds
                 chosen[kind].append(name)
     if there is not None:
         return

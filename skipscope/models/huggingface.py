@@ -4,8 +4,9 @@ type.
 A model type (`gpt2`, `llama`, ...) gives that type's default configuration with random weights; some defaults are
 huge, which is why a recipe has a skeleton. Weights from a directory or a .gguf file bring their own configuration.
 
-Where a text is the input, a model that was saved as one that predicts tokens is loaded with its head: then losses and
-predictions can be measured. Otherwise it is loaded without, as transformers' `AutoModel` does.
+Where a text is the input, a model that was saved as one that predicts tokens (the next one, masked ones, or those of a
+decoder behind an encoder) is loaded with its head: then predictions can be measured, and of a causal model the loss of
+the next token. Otherwise it is loaded without, as transformers' `AutoModel` does, and a note says so.
 
 A directory may come with Python code of its own. It is run only where the user says so: transformers gets a yes or no
 everywhere, because it would ask at the terminal otherwise.
@@ -27,8 +28,12 @@ from skipscope.models.memory import require_input_room
 from skipscope.models.origin import Origin
 from skipscope.models.pretrained import Pretrained, configuration_of, refuse_own_code, require_same_kind
 from skipscope.models.prompts import Prompts, one_text, several_prompts
-from skipscope.models.recipe import BATCH_SIZE, Batch, Recipe, Wish, random_images
+from skipscope.models.recipe import Batch, Recipe, Wish, random_images
 from skipscope.models.request import there
+
+# Heads that are loaded with a text, as descriptions call them, and the class of transformers that loads them.
+NEXT, MASKED, DECODED = "with its head", "with its head for masked tokens", "with its decoder's head"
+HEADS = {NEXT: "AutoModelForCausalLM", MASKED: "AutoModelForMaskedLM", DECODED: "AutoModelForSeq2SeqLM"}
 
 TOKENS = 16
 IMAGE_SIDE = 224  # for networks whose configuration leaves the image's size open
@@ -43,7 +48,7 @@ def huggingface_recipe(
     model = _named(transformers, name, trust_remote_code)
     own = None if isinstance(model, Pretrained) else model  # a type's default configuration
     if isinstance(model, Pretrained):
-        description, saved, places = f"Hugging Face {name}", model, [model]
+        description, saved, places = _described(transformers, name), model, [model]
     else:
         description, saved, places = f"Hugging Face {name} (default configuration)", None, []
     if weights is not None:
@@ -53,7 +58,7 @@ def huggingface_recipe(
         config = given.config(transformers)
         ours = own if own is not None else model.config(transformers)
         require_same_kind(ours, config, f"hf:{name}", str(weights), sizes=own is None)
-        description, saved, places = f"Hugging Face {name}", given, [*places, given]
+        description, saved, places = _described(transformers, name), given, [*places, given]
     else:
         config = own if own is not None else model.config(transformers)
     return _Made(transformers, name, config, trust_remote_code, saved, places, with_head).recipe(description)
@@ -63,10 +68,24 @@ def _named(transformers: Any, name: str, trust_remote_code: bool) -> Any:
     """What lies under a name, or a model type's default configuration."""
     path = Path(name)
     if there(path.is_dir) or there(path.is_file) or ("/" in name and not path.is_absolute()):
+        if _hides(transformers, name) and not any(path.glob("config.json")) and not any(path.glob("*.gguf")):
+            raise InputError(
+                f"hf:{name}: the folder {name} in the current directory has no config.json, and hides the model type "
+                "of that name; rename it, or run in another directory"
+            )
         return Pretrained.at(name, f"hf:{name}", trust_remote_code)
     if name in transformers.CONFIG_MAPPING:
         return transformers.CONFIG_MAPPING[name]()
     raise unknown_name("Hugging Face", name, transformers.CONFIG_MAPPING)
+
+
+def _hides(transformers: Any, name: str) -> bool:
+    """Does a folder in the current directory have the name of a model type?"""
+    return there(Path(name).is_dir) and name in transformers.CONFIG_MAPPING
+
+
+def _described(transformers: Any, name: str) -> str:
+    return f"Hugging Face {name}{f' from the folder {name}' if _hides(transformers, name) else ''}"
 
 
 def _transformers() -> Any:
@@ -99,13 +118,20 @@ class _Made:
         self.saved = saved if saved is not None and saved.has_weights else None
         self.place, self.tokenizers = saved, tokenizers
         from_file = saved is not None and saved.file is not None
-        self.has_head = with_head and self.saved is not None and _predicts_tokens(transformers, config, from_file)
-        self.auto = transformers.AutoModelForCausalLM if self.has_head else transformers.AutoModel
+        wanted = with_head and self.saved is not None
+        self.head = _head(transformers, config, from_file) if wanted else ""
+        self.auto = getattr(transformers, HEADS.get(self.head, "AutoModel"))
+        self.notes = _notes(transformers, name, config, without_head=wanted and not self.head)
         self.prompts = cache(self._prompts)  # asked for with and without values
 
     def recipe(self, description: str) -> Recipe:
-        words = f"{description} with its head" if self.has_head else description
-        common: dict[str, Any] = {"skeleton": self.untrained, "prompts": self.prompts, "origin": self.origin()}
+        words = f"{description} {self.head}" if self.head else description
+        common: dict[str, Any] = {
+            "skeleton": self.untrained,
+            "prompts": self.prompts,
+            "origin": self.origin(),
+            "notes": self.notes,
+        }
         if self.saved is None:
             return Recipe(words, self.untrained, self.example, **common)
         source = self.saved.file or self.saved.name
@@ -147,7 +173,7 @@ class _Made:
         assert wish.text is not None
         tokenizer, first = self._tokenizer()
         if isinstance(wish.text, str):
-            return one_text(tokenizer, wish.text, first, BATCH_SIZE)
+            return one_text(tokenizer, wish.text, first)
         if wish.shape is not None and len(wish.shape) != 1:
             raise InputError(f"hf:{self.name} takes tokens: input_shape= is one number, their count, got {wish.shape}")
         return several_prompts(tokenizer, wish.text, first, wish.shape[0] if wish.shape else None)
@@ -171,13 +197,33 @@ class _Made:
         ) from failed
 
 
-def _predicts_tokens(transformers: Any, config: Any, from_gguf: bool) -> bool:
-    """By the class that it was saved as; a .gguf file does not say it, and holds decoders."""
-    names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+def _head(transformers: Any, config: Any, from_gguf: bool) -> str:
+    """One of `HEADS`, by the class that it was saved as; empty for another head or none. A .gguf file does not say it,
+    and holds decoders."""
+    auto = transformers.models.auto.modeling_auto
+    causal, kind = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, config.model_type
+    kinds = {NEXT: causal, MASKED: auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES}
+    classes = config.architectures or ([causal[kind]] if from_gguf and kind in causal else [])
     if getattr(config, "is_encoder_decoder", False):
-        return False
-    classes = config.architectures or ([names[config.model_type]] if from_gguf and config.model_type in names else [])
-    return any(one in names.values() for one in classes)
+        kinds = {DECODED: auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES}
+    return next((head for head, names in kinds.items() if not set(classes).isdisjoint(names.values())), "")
+
+
+def _notes(transformers: Any, name: str, config: Any, without_head: bool) -> tuple[str, ...]:
+    found = []
+    if _hides(transformers, name):
+        found.append(
+            f"hf:{name} is the folder {name} in the current directory; it hides the model type of that name, which "
+            f"hf:{name} means where there is no such folder"
+        )
+    bare = transformers.models.auto.modeling_auto.MODEL_MAPPING_NAMES.values()
+    heads = [one for one in config.architectures or () if one not in bare] if without_head else []
+    if heads:
+        found.append(
+            f"the model was saved as {', '.join(heads)} and is measured without its head; heads that predict tokens "
+            "are loaded, those of other tasks are not"
+        )
+    return tuple(found)
 
 
 def _example(model: nn.Module, config: Any, wish: Wish, name: str) -> Batch:

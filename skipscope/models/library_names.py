@@ -16,6 +16,7 @@ from pathlib import Path
 from skipscope.errors import InputError
 
 PART = 0.05  # by which a beginning that is like it counts less than a whole name
+WELL_KNOWN = ("llama", "gpt2", "bert", "vit", "resnet18", "resnet50", "vit_base_patch16_224")  # examples in messages
 ALIKE = 0.6  # of two names, from which on one may have been meant for the other
 
 # Of each source: the package, the files in it, how a name is declared, and how the library is called in a message.
@@ -23,7 +24,12 @@ DECORATED = r"@register_model\b(?:\(\s*(?:name=\"(\w+)\")?\s*\))?[\s\S]*?^def (\
 DECLARED = {
     "torchvision": ("torchvision", "models/**/*.py", DECORATED, "torchvision"),
     "timm": ("timm", "models/*.py", DECORATED, "timm"),
-    "hf": ("transformers", "models/auto/*auto*.py", r"\"([\w.-]+)\"(?:, |: )\"\w+Config\"", "Hugging Face"),
+    "hf": (
+        "transformers",
+        "models/auto/*auto*.py",
+        r"\"((?![A-Z_]+\")[\w.-]+)\"(?:, |: )\"\w+Config\"",
+        "Hugging Face",
+    ),
 }
 
 
@@ -65,7 +71,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     known = list(known)
     longer = [candidate for candidate in known if candidate.startswith(name)]
     close = longer[:4] or _closest(name, known, 4)
-    hint = f"; did you mean {', '.join(close)}?" if close else f"; it knows {len(known)} names, such as {known[0]}"
+    examples = [candidate for candidate in WELL_KNOWN if candidate in known] or known[:1]
+    others = f"; it knows {len(known)} names, such as {', '.join(examples)}"
+    hint = f"; did you mean {', '.join(close)}?" if close else others
     return InputError(f"{kind} has no model '{name}'{hint}")
 
 

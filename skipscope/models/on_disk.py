@@ -31,9 +31,10 @@ ONE_AT_A_TIME = "HF_DEACTIVATE_ASYNC_LOAD"  # else transformers converts many te
 def on_disk(path: str | Path, *, memory: Memory | None = None, trust_remote_code: bool = False) -> nn.Module:
     """A Hugging Face model whose weights are read from disk when they are needed, for `ss.trace`.
 
-    path: a folder made with `save_pretrained` (safetensors), OWNER/NAME in the local cache, or a .gguf file. A model
-    that was saved as one that predicts tokens has its head. memory: the most that this process may take for measuring
-    as long as the model lives, such as "8GB". trust_remote_code: run the Python code that a folder comes with.
+    path: a folder made with `save_pretrained` (safetensors), OWNER/NAME in the local cache, or a .gguf file; with hf:
+    before it or without. A model that was saved as one that predicts tokens has its head. memory: the most that this
+    process may take for measuring as long as the model lives, such as "8GB". trust_remote_code: run the Python code
+    that a folder comes with.
 
     Its parameters are pages of files; to change them changes nothing on disk.
     """
@@ -41,6 +42,8 @@ def on_disk(path: str | Path, *, memory: Memory | None = None, trust_remote_code
 
     limit = None if memory is None else bytes_in(memory)
     name = str(path)
+    if not Path(name).exists():
+        name = name.removeprefix("hf:")  # as MODEL is written on the command line
     if not (Path(name).exists() or ("/" in name and not Path(name).is_absolute())):
         raise InputError(f"{name}: no such folder or file; give one made with save_pretrained, or a .gguf file")
     recipe = huggingface_recipe(name, trust_remote_code, with_head=True)

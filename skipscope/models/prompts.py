@@ -37,12 +37,13 @@ class Prompts:
         return found
 
 
-def one_text(tokenizer: Any, text: str, first: Sequence[int], samples: int) -> Prompts:
-    """The same text in every sample. first: ids that every text begins with, where the tokenizer forgets them."""
+def one_text(tokenizer: Any, text: str, first: Sequence[int]) -> Prompts:
+    """One sample: `ss.trace` takes it twice where an export needs two. first: ids that every text begins with, where
+    the tokenizer forgets them."""
     ids = _ids(tokenizer, text, first)
     if not ids:
         raise InputError("text= gives no tokens; write at least one word")
-    return Prompts((ids,) * samples, (_words(tokenizer, ids),) * samples)
+    return Prompts((ids,), (_words(tokenizer, ids),))
 
 
 def several_prompts(tokenizer: Any, lines: Sequence[str], first: Sequence[int], length: int | None) -> Prompts:

@@ -58,6 +58,7 @@ class Recipe:
     prompts: Callable[[Wish], Prompts] | None = None  # the tokens of the wish's text, with their own text
     origin: Origin | None = None
     mapped: Callable[[], nn.Module] | None = None
+    notes: tuple[str, ...] = ()  # what a reader should know of what the name stands for
 
 
 def random_images(shape: Sequence[int], wish: Wish) -> Tensor:

@@ -65,6 +65,7 @@ class Source:
     prompts: Prompts | None = None  # the text of every token, where the input is text
     origin: Origin | None = None  # of a saved model: configuration, revision, files
     device: torch.device | None = None  # where the batch goes, if not where the model is: its weights are on disk
+    notes: tuple[str, ...] = ()  # what a reader should know of what MODEL stands for
 
     def __str__(self) -> str:
         return f"{self.description}, {self.weights}"
@@ -126,7 +127,7 @@ def resolve(
         asked = tuple(text) if isinstance(text, Sequence) and not isinstance(text, str) else text
         wish = Wish(input_shape, asked, BATCH_SIZE if samples is None else samples, values)
         if not values:
-            return _structure(recipe, weights, home, kind, wish)
+            return dataclasses.replace(_structure(recipe, weights, home, kind, wish), notes=recipe.notes)
         source = _on_disk(recipe, weights, home, kind, memory)
         if source is None:
             source = _built(recipe, weights, home, kind, weights_needed)
@@ -141,7 +142,8 @@ def resolve(
             return source
         if recipe.another_example is None or input_shape is not None:
             prompts = recipe.prompts(wish) if recipe.prompts is not None and text is not None else None
-            return dataclasses.replace(source._holding(batch), prompts=prompts, origin=recipe.origin)
+            held = source._holding(batch)
+            return dataclasses.replace(held, prompts=prompts, origin=recipe.origin, notes=recipe.notes)
         _require_values(batch, source)
         if kind is None:
             _require_precision(batch, source)

@@ -65,6 +65,7 @@ def _map(
 ) -> dict[str, Any]:
     units = _units(network, numbers, datasets)
     names = [unit["name"] for unit in units]
+    numbers = [one for one in numbers if not one.values.keys().isdisjoint(names)]
     return {
         "network": network,
         "units": units,
@@ -98,10 +99,8 @@ def _text(one: UnitNumbers, unit: str) -> str:
 
 def _units(network: str, numbers: list[UnitNumbers], datasets: Mapping[str, xarray.Dataset]) -> list[dict[str, Any]]:
     """All that some measure knows, in the order of the longest list of them; with stage, skip, kind of branch and shape
-    of the entry, where known."""
-    order = max((list(one.values) for one in numbers), key=len)
-    others = {name for one in numbers for name in one.values} - set(order)
-    order += sorted(others, key=naturally)
+    of the entry, where known. Where datasets say which units there are, other names are left out: coupling has numbers
+    of blocks, which hold units and are none."""
     own = [data for data in datasets.values() if str(data.attrs.get("network", "")) == network]
     known: dict[str, dict[str, Any]] = {}
     for data in own:
@@ -115,6 +114,11 @@ def _units(network: str, numbers: list[UnitNumbers], datasets: Mapping[str, xarr
             ):
                 there = known.setdefault(name, {"stage": int(stage), "skip": skip, "branch": branch})
                 there["branch"] = there["branch"] or branch
+    listed = {unit for data in own for unit in str(data.attrs.get("units", "")).split("; ") if unit}
+    real = known.keys() | (listed if known else set())
+    lists = [[name for name in one.values if name in real or not real] for one in numbers]
+    order = max(lists, key=len)
+    order += sorted({name for names in lists for name in names} - set(order), key=naturally)
     shapes = _shapes(order, own)
     nothing = {"stage": None, "skip": "", "branch": ""}
     return [{"name": name, **known.get(name, nothing), "shape": shapes.get(name, "")} for name in order]

@@ -55,6 +55,15 @@ def test_one_network_for_each_seed(command: Command, tmp_path: Path) -> None:
     assert "cannot be resumed" in err
 
 
+def test_a_training_that_diverges_says_when_and_what_to_do(command: Command, tmp_path: Path) -> None:
+    arguments = ["train", NETWORK, "--epochs", "1", "--rate", "1e6", "--out"]
+    code, text, err = command(*arguments, tmp_path / "one")
+    assert code == 0, err
+    code, shown, err = command(*arguments, tmp_path / "two", "--json")
+    step = json.loads(shown)["history"]["diverged_at"]
+    assert f"diverged at step {step}, counted from 0 (try a smaller --rate than 1e+06), " in text
+
+
 def test_weights_are_exported(command: Command, tmp_path: Path) -> None:
     export = tmp_path / "weights"
     arguments = ["train", NETWORK, "--epochs", "1", "--out", str(tmp_path / "run"), "--export", str(export)]

@@ -129,6 +129,22 @@ def test_weights_that_are_well_conditioned_are_said_so() -> None:
     assert (finding.severity, finding.unit) == ("normal", "b")
 
 
+def test_weights_that_are_zero_throughout_are_not_called_badly_conditioned() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    torch.nn.init.zeros_(network[0].weight)
+    torch.nn.init.orthogonal_(network[1].weight)
+    with torch.no_grad():
+        network[2].weight[1:] = 0
+    data = ss.conditioning(network, torch.randn(3, 4), states=False)
+    (finding,) = findings_of({"conditioning": data})
+    assert finding.sentence.startswith("1 of 2 weights are badly conditioned")
+    assert finding.sentence.endswith(": 2.weight.")
+    (finding,) = findings_of({"conditioning": data.sel(weight=["0.weight", "1.weight"])})
+    assert finding.sentence == "Weights are well conditioned: their ratios of singular values are at most 1 (1.weight)."
+    assert not findings_of({"conditioning": data.sel(weight=["0.weight"])})
+
+
 def test_a_network_whose_norms_have_never_seen_data_is_not_compared_with_others() -> None:
     grown = profile(state_rms=numpy.geomspace(1, 1e3, 8))
     assert any("usual for" in finding.sentence for finding in findings_of({"profile": grown}))
@@ -196,6 +212,20 @@ def test_units_that_do_nothing_and_branches_that_drown_the_skip() -> None:
     found = {finding.name: finding for finding in findings_of({"profile": profile(branch_over_skip=ratios)})}
     assert "2 of 8 units hardly change their state" in found["idle units"].sentence
     assert found["branch over skip"].unit == "body.7"
+    assert "the branch is larger than the skip: 12 times as large" in found["branch over skip"].sentence
+
+
+def test_a_branch_that_is_smaller_than_the_skip_is_not_called_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Range(0.001, 0.3, 0.604, 40)
+    monkeypatch.setattr(
+        "skipscope.findings.networks.usual", lambda quantity, kind: small if quantity == "branch_over_skip" else None
+    )
+    ratios = [0.3] * 3 + [0.7] * 4 + [0.99]
+    found = {finding.name: finding for finding in findings_of({"profile": profile(branch_over_skip=ratios)})}
+    assert (
+        "In 5 of 8 units the branch is large beside the skip, most in body.7: 0.99 times as large"
+        in found["branch over skip"].sentence
+    )
 
 
 def test_numbers_that_are_not_finite_come_before_all_others() -> None:

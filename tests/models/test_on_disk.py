@@ -146,6 +146,15 @@ def test_a_gguf_file_stays_on_disk(tmp_path: Path) -> None:
     assert same_weights(source.model, llama())
 
 
+def test_a_folder_may_be_named_as_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_folder(tmp_path / "tiny")
+    monkeypatch.chdir(tmp_path)
+    for name in ("hf:./tiny", "hf:tiny", f"hf:{tmp_path / 'tiny'}"):
+        assert same_weights(ss.on_disk(name), llama())
+    with pytest.raises(ss.InputError, match=r"^nowhere: no such folder"):
+        ss.on_disk("hf:nowhere")
+
+
 def test_a_model_of_the_command_line_stays_on_disk(tmp_path: Path) -> None:
     save_folder(tmp_path)
     source = resolve(f"hf:{tmp_path}", text="the skip carries", memory="200MB")

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+import skipscope as ss
+from skipscope.cli.options import prompts_of
 from skipscope.errors import InputError
 from skipscope.models import resolve
 from skipscope.models.origin import Origin, revision_of
 from skipscope.models.request import read_prompts
-from tests.models.tiny_language import llama, save_folder, save_gguf
+from tests.models.tiny_language import WORDS, llama, save_folder, save_gguf, save_tokenizer
 
 TEXT = "the skip carries a state"
 LINES = ("the skip carries a state past a block", "the state", "a block carries the state")
@@ -52,6 +54,77 @@ def test_text_brings_the_head_and_random_tokens_do_not(folder: Path) -> None:
     assert "head" not in without.description
 
 
+@pytest.mark.parametrize(
+    ("family", "head"), [("bert", "with its head for masked tokens"), ("t5", "with its decoder's head")]
+)
+def test_heads_that_do_not_predict_the_next_token_are_loaded_and_have_no_loss_of_it(
+    family: str, head: str, tmp_path: Path
+) -> None:
+    model = small(family)
+    model.save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    source = resolve(f"hf:{tmp_path}", text=TEXT)
+    assert same_weights(source.model, model)
+    assert source.description.endswith(head)
+    assert not source.notes
+    data = ss.depth_use(ss.trace(source.model, source.batch), source.batch)
+    assert "loss" not in data
+    assert ("lens_kl" in data) == (family == "bert")
+    assert data.attrs["targets"].startswith("none")
+
+
+def test_a_head_of_another_task_is_named_and_left_out(tmp_path: Path) -> None:
+    small("classifier").save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    source = resolve(f"hf:{tmp_path}", text=TEXT)
+    assert "with its" not in source.description
+    (note,) = source.notes
+    assert note.startswith("the model was saved as BertForSequenceClassification and is measured without its head")
+    assert not resolve(f"hf:{tmp_path}").notes  # no text, no head
+
+
+def small(family: str) -> Any:
+    import transformers
+
+    torch.manual_seed(2)
+    if family == "t5":
+        config = transformers.T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2)
+        return transformers.T5ForConditionalGeneration(config).eval()
+    kind = transformers.BertForMaskedLM if family == "bert" else transformers.BertForSequenceClassification
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    return kind(transformers.BertConfig(vocab_size=len(WORDS), **sizes)).eval()
+
+
+def test_one_text_is_one_sample(folder: Path, tmp_path: Path) -> None:
+    source = resolve(f"hf:{folder}", text=TEXT)
+    assert source.prompts is not None
+    assert len(source.prompts.ids) == 1
+    trunk = ss.trace(source.model, source.batch)
+    assert not trunk.notes  # not a recording, which would be of this batch alone
+    assert ss.profile(trunk, source.batch).sizes["sample"] == 1
+    assert trunk.replay({"input_ids": torch.arange(15).reshape(3, 5) % len(WORDS)}).logits.shape[0] == 3
+
+
+def test_a_folder_that_hides_a_model_type_is_said(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder, tmp_path / "llama")
+    (tmp_path / "gpt2").mkdir()
+    shutil.copytree(folder, tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    source = resolve("hf:llama", values=False)
+    assert source.description == "Hugging Face llama from the folder llama"
+    assert resolve("hf:llama").notes == source.notes
+    (note,) = source.notes
+    assert note.startswith("hf:llama is the folder llama in the current directory; it hides the model type")
+    assert resolve("hf:mine").description == "Hugging Face mine"
+    assert not resolve("hf:mine").notes
+    with pytest.raises(InputError, match=r"the folder gpt2 in the current directory has no config\.json, and hides"):
+        resolve("hf:gpt2")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert resolve("hf:llama", values=False).description == "Hugging Face llama (default configuration)"
+
+
 @needs_gguf
 def test_a_gguf_file_is_a_model_with_its_tokenizer(file: Path) -> None:
     source = resolve(f"hf:{file}", text="the ki")
@@ -59,7 +132,7 @@ def test_a_gguf_file_is_a_model_with_its_tokenizer(file: Path) -> None:
     assert source.weights == f"weights from {file}"
     assert not source.random_weights
     assert isinstance(source.batch, dict)
-    assert source.batch["input_ids"].tolist() == [[1, 7, 12]] * 2  # begins with <s>, as the file says
+    assert source.batch["input_ids"].tolist() == [[1, 7, 12]]  # begins with <s>, as the file says
     assert source.prompts is not None
     assert source.prompts.tokens[0] == ("<s>", "the", " ki")
 
@@ -69,7 +142,7 @@ def test_a_gguf_file_may_say_that_texts_begin_with_nothing(tmp_path: Path) -> No
     save_gguf(tmp_path / "plain.gguf", begins=False)
     batch = resolve(f"hf:{tmp_path / 'plain.gguf'}", text="the ki").batch
     assert isinstance(batch, dict)
-    assert batch["input_ids"].tolist() == [[7, 12]] * 2
+    assert batch["input_ids"].tolist() == [[7, 12]]
 
 
 @needs_gguf
@@ -235,6 +308,12 @@ def test_a_folder_without_a_tokenizer_is_explained(folder: Path, tmp_path: Path)
         (tmp_path / "without" / name).unlink(missing_ok=True)
     with pytest.raises(InputError, match=r"needs a tokenizer, and hf:.* has none here"):
         resolve(f"hf:{tmp_path / 'without'}", text=LINES)
+
+
+def test_a_file_with_one_prompt_is_one_sample(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text(f"{TEXT}\n", encoding="utf-8")
+    assert prompts_of(file, None) == prompts_of(file, 1) == (TEXT,)
 
 
 def test_a_file_of_prompts(tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ def test_a_profile_without_errors_is_shown_as_well() -> None:
     assert [row[6] for row in table.rows] == ["1.02", "1.02"]
 
 
+def test_one_sample_has_no_effective_rank_to_show() -> None:
+    three, one = profile_data(), profile_data().isel(sample=[0])
+    assert "eff. rank" in profile_view({"profile": three}).tables[0].columns
+    view = profile_view({"profile": one})
+    assert "eff. rank" not in view.tables[0].columns
+    (picture,) = view.figures.values()
+    assert "effective rank" not in f"{view.tables[0].about}{picture.caption}{picture.figure.to_json()}"
+
+
 def test_counts_of_the_law_are_exact() -> None:
     counts = {
         "size": 16384,

@@ -79,6 +79,22 @@ def test_units_have_skip_branch_and_shape(with_layers: bool) -> None:
     assert "side_outputs" not in first
 
 
+def test_blocks_that_hold_units_are_no_units() -> None:
+    units = ["layers.0.attention", "layers.0.mlp"]
+    labels = {"unit": units, "stage": ("unit", [1, 1]), "skip": ("unit", ["identity"] * 2)}
+    profile = xarray.Dataset(coords={**labels, "branch": ("unit", ["attention", "MLP"])})
+    coupling = xarray.Dataset(coords={"unit": ["layers.0"]})
+    of_units = UnitNumbers("", "gain", {units[0]: 2.0}, scale="gain")
+    of_more = UnitNumbers("", "size", {units[1]: 2.0}, scale="size")
+    of_blocks = UnitNumbers("", "share", {"layers.0": 0.5}, scale="share")
+    views = [View(numbers=[of_blocks, of_units, of_more])]
+    (one,) = trunk_maps({"profile": profile, "coupling": coupling}, views)
+    assert [unit["name"] for unit in one["units"]] == units
+    assert [measure["title"] for measure in one["measures"]] == ["gain", "size"]
+    (alone,) = trunk_maps({"coupling": coupling}, [View(numbers=[of_blocks])])
+    assert [unit["name"] for unit in alone["units"]] == ["layers.0"]  # nothing says that it is none
+
+
 def test_side_outputs_belong_to_the_only_network() -> None:
     views = [View(numbers=[numbers(network, "gain", [1.0, 2.0], "gain")]) for network in ("a", "b")]
     unit = next(iter(views[0].numbers[0].values))

@@ -39,16 +39,24 @@ MAPPED = {
 
 
 def profile_view(datasets: Mapping[str, xarray.Dataset]) -> View:
+    datasets = {name: _without_idle_rank(data) for name, data in datasets.items()}
     tables = [_table(title, datasets[name]) for name, title in titles("Profile", datasets).items()]
     figures = {}
     for group in alike(datasets, "unit"):
         caption = (
             f"{title_of('Profile', group, 'Profiles')}: unit by unit; medians over the samples, bars reach from the "
-            "lower to the upper quartile. The effective rank is that of all samples together and at most their number."
+            "lower to the upper quartile."
         )
+        if any("effective_rank" in data for data in group.values()):
+            caption += " The effective rank is that of all samples together and at most their number."
         figures[next(iter(group))] = Picture(caption, profile(named(group)))
     sentences = described(datasets, _sentence, "Profiles")
     return View(tables, figures, sentences, [one for data in datasets.values() for one in _numbers(data)])
+
+
+def _without_idle_rank(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Of one sample the effective rank is 1 in every unit, which says nothing of them."""
+    return dataset.drop_vars("effective_rank", errors="ignore") if dataset.sizes.get("sample") == 1 else dataset
 
 
 def _table(title: str, dataset: xarray.Dataset) -> Table:
@@ -59,11 +67,12 @@ def _table(title: str, dataset: xarray.Dataset) -> Table:
     if "effective_rank" in dataset and "sample" in dataset.dims:
         most = dataset.sizes["sample"]
         columns[COLUMNS["effective_rank"]] = lambda here: f"{number(float(here['effective_rank']))} of {most}"
+    rank = ", and the effective rank of all samples' h, which is at most the number of samples"
     about = (
         "At each unit's entry h: RMS of h, RMS of the gradient of the output along a random direction, branch "
         "against skip, the mean square of the unit's singular values "
-        f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample), and "
-        f"the effective rank of all samples' h, which is at most the number of samples. "
+        f"(estimated from {dataset.attrs['probes']} random probes, ± the standard error for a sample)"
+        f"{rank if 'effective_rank' in dataset else ''}. "
         f"Medians over {counted(dataset.sizes.get('sample', 1), 'sample')}."
     )
     return table_of(medians, title, columns, about, rows={"unit": "unit"}, names=1 + len(words))
