@@ -219,7 +219,7 @@ def healthy_by(trainings: Sequence[Mapping[str, Any]]) -> int:
 
 
 def shown_at(one: Mapping[str, Any], by: int) -> int | None:
-    """The step at which the loss shows a failure: a look, or where a loss is not finite, as an alarm says at its step."""
+    """The step at which the loss shows a failure: that of a look, or of a loss that is not finite."""
     steps = [step for step, name in one["alarms"] if name == NOT_FINITE]
     lowest = math.inf
     for look in one["looks"]:
