@@ -668,6 +668,12 @@ def plans(draw: Draw, kind: str) -> Plan:
         source = "input"  # nothing would lead from the encoder to an output
     inline = drawing.one(True, True, False)
     flat = [step for step in steps if _is_flat(step)]
+    # A flat unit that leads to another tells that a final norm is no tail.
+    leads = any(
+        step.calls == 2 or isinstance(after, Unit)
+        for step, after in zip(steps, (*steps[1:], None), strict=True)
+        if _is_flat(step)
+    )
     return Plan(
         start,
         steps,
@@ -675,7 +681,7 @@ def plans(draw: Draw, kind: str) -> Plan:
         source,
         inline,
         by_name=drawing.sometimes(),
-        final_norm=drawing.sometimes() and sum(s.calls for s in flat) != 1 and len({s.tail for s in flat}) < 2,
+        final_norm=drawing.sometimes() and (not flat or leads) and len({s.tail for s in flat}) < 2,
         output=drawing.one("head", "head", "state"),
         also=drawing.one(None, *range(len(steps))) if inline else None,
         container=drawing.one("tuple", "dict"),

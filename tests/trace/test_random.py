@@ -86,9 +86,10 @@ def assert_found(trunk: ss.Trunk, known: list[Known]) -> None:
     bare = [name.split("#")[0] for name in names]
     assert bare == [answer.name or name for answer, name in zip(known, bare, strict=True)]
     seen: Counter[str] = Counter()
-    for name, full in zip(bare, names, strict=True):
-        seen[name] += 1
-        assert full == (name if seen[name] == 1 else f"{name}#{seen[name]}")
+    line = trunk.structure.line  # those that the segments follow are numbered first
+    for i in sorted(range(len(names)), key=lambda i: (i not in line, i)):
+        seen[bare[i]] += 1
+        assert names[i] == (bare[i] if seen[bare[i]] == 1 else f"{bare[i]}#{seen[bare[i]]}")
     for unit, answer in zip(trunk.units, known, strict=True):
         assert {id(trunk.model.get_parameter(name)) for name in unit.parameter_names} == answer.parameters
 
