@@ -28,10 +28,12 @@ from skipscope.numerics import measuring
 from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.assembly import Assembled, assembled
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
-from skipscope.spectrum.krylov import Krylov, iterate
+from skipscope.spectrum.krylov import Krylov
 from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
 from skipscope.spectrum.plan import DENSE_BYTES, Costs, Route, costs
+from skipscope.spectrum.rounds import iterate
 from skipscope.spectrum.scale import Accuracy, default_tolerance, fresh_products, upper
+from skipscope.spectrum.unseen import eigenvalue_bounds, ends_bound, steps_for_end
 
 Which = Literal["largest", "smallest", "magnitude"]
 
@@ -159,7 +161,7 @@ class Lanczos(Krylov):
         self.right.append(self.next)
         scale = self.scale[self.places]
         self.next, C, K = orthonormalise(image, self.right.rows, scale, self.generator, expected)
-        if self.first_round:
+        if not self.given:
             symmetric = torch.cat([self.coupling.mT, C[:, old:].mT], 1)  # B, p + b, b: what C should be
             check_adjoint(C, symmetric, self.operator, scale)
         left = torch.cat([self.projected, C[:, :old].mT], 1)  # B, p + b, p
@@ -168,6 +170,26 @@ class Lanczos(Krylov):
 
     def rank(self, values: Tensor) -> Tensor:
         return _rank(values, self.which)
+
+    def bounds(self) -> Tensor:
+        lowest, highest = ends_bound(*self._seen, self.angle, self.steps)
+        values, coupling = self.known
+        above = eigenvalue_bounds(values, coupling, highest)  # B, w + b
+        below = eigenvalue_bounds(-values, coupling, -lowest)  # of -H
+        ranks = {"largest": above, "smallest": below, "magnitude": torch.cat([below, above], 1)}
+        return ranks[self.which].sort(1, descending=True).values
+
+    def steps_needed(self, rank: Tensor) -> Tensor:
+        lowest, highest = self._seen
+        rank = rank.double()
+        above = steps_for_end(lowest, highest, self.angle, rank)
+        below = steps_for_end(-highest, -lowest, self.angle, rank)
+        return {"largest": above, "smallest": below, "magnitude": torch.maximum(above, below)}[self.which]
+
+    @property
+    def _seen(self) -> tuple[Tensor, Tensor]:  # B, B
+        values = torch.linalg.eigvalsh((self.rest + self.rest.mT) / 2)
+        return values[:, 0], values[:, -1]
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh((self.projected + self.projected.mT).double().cpu() / 2)
@@ -178,11 +200,11 @@ class Lanczos(Krylov):
 
 
 def _rank(values: Tensor, which: Which) -> Tensor:
-    return values.abs() if which == "magnitude" else values
+    return {"largest": values, "smallest": -values, "magnitude": values.abs()}[which]
 
 
 def _order(values: Tensor, which: Which) -> Tensor:
-    return _rank(values, which).argsort(dim=1, descending=which != "smallest", stable=True)
+    return _rank(values, which).argsort(dim=1, descending=True, stable=True)
 
 
 def _dense(H: Operator, k: int, which: Which, sizes: Costs) -> tuple[Tensor, Tensor, Accuracy]:

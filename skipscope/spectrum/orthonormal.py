@@ -40,10 +40,14 @@ class Basis:
     def rows(self) -> Tensor:  # B, p, n
         return self.buffer[:, : self.count]
 
+    def reserve(self, room: int) -> None:
+        batch, reserved, size = self.buffer.shape
+        if room > reserved:
+            self.buffer = torch.cat([self.rows, self.buffer.new_empty(batch, room - self.count, size)], 1)
+
     def append(self, block: Tensor) -> None:
         room = self.count + block.shape[1]
-        if room > self.buffer.shape[1]:
-            self.buffer = torch.cat([self.rows, torch.empty_like(block)], 1)
+        self.reserve(room)
         self.buffer[:, self.count : room] = block
         self.count = room
 

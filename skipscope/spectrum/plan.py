@@ -26,6 +26,9 @@ DENSE_SIDE = 1024  # up to this min(m, n) a matrix and its SVD take about a seco
 COPIES_WITHOUT_VECTORS = 3  # the operator's matrix, its Gram matrix and the solver's work
 STEP_FLOPS = 1e8  # what a step of an iteration costs however small the operator: its many small calls
 EXPECTED_CYCLES = 12
+TRIAL_STEPS = 60  # at most, for the trial after which nothing can have been missed (`rounds`)
+TRIAL_BYTES = 2**32  # of its bases, and no more than this share of what is free
+TRIAL_SHARE = 0.25
 BLOCK = 2  # vectors per product: between the fewest products (1) and the fewest steps (4 and more)
 
 Route = Literal["auto", "dense", "iterative"]
@@ -115,6 +118,11 @@ class Costs:
         cheaper = prefer_dense or self.dense <= self.iterative
         fits = self.dense_bytes <= DENSE_BYTES and self.dense_bytes <= free_bytes(device)
         return "dense" if cheaper and fits else "iterative"
+
+    def trial_room(self, vector_bytes: int, device: torch.device) -> int:
+        """How many basis vectors a trial may have; no more than a cycle where memory is short of a trial's."""
+        most = int(min(TRIAL_BYTES, TRIAL_SHARE * free_bytes(device))) // vector_bytes
+        return max(self.subspace, min(most, self.subspace + TRIAL_STEPS * self.block))
 
     def parts(self, batch: int) -> Iterator[range]:
         """The samples whose matrices are in memory together."""

@@ -35,10 +35,12 @@ from skipscope.numerics import measuring, random_numbers, signs
 from skipscope.spectrum.assembly import assembled, thin_svd
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
 from skipscope.spectrum.filtered_subspace import block_width, leading_triplets
-from skipscope.spectrum.krylov import Krylov, iterate
+from skipscope.spectrum.krylov import Krylov
 from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
 from skipscope.spectrum.plan import DENSE_SIDE, Costs, Route, check_fits, costs
+from skipscope.spectrum.rounds import iterate
 from skipscope.spectrum.scale import Accuracy, default_tolerance, exponents, fresh_products, scaled
+from skipscope.spectrum.unseen import norm_bound, singular_value_bounds, steps_for_norm
 
 Which = Literal["largest", "smallest"]
 STEPS = {"largest": 14, "smallest": 40}  # of a cycle: small values need polynomials of a high degree
@@ -170,6 +172,23 @@ class GolubKahan(Krylov):
         if not old:
             check_adjoint(D, R.mT, self.operator, scale)
         self.grown(K)
+
+    def rank(self, values: Tensor) -> Tensor:
+        return -values if self.which == "smallest" else values
+
+    @property
+    def can_bound(self) -> bool:  # seen from the largest, the smallest stand too close together
+        return self.which == "largest"
+
+    def bounds(self) -> Tensor:
+        return singular_value_bounds(*self.known, norm_bound(self._seen, self.angle, self.steps))
+
+    def steps_needed(self, rank: Tensor) -> Tensor:
+        return steps_for_norm(self._seen, self.angle, rank.double())
+
+    @property
+    def _seen(self) -> Tensor:  # B
+        return torch.linalg.matrix_norm(self.rest, 2)
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         x, values, yt = thin_svd(self.projected.double())
