@@ -5,7 +5,8 @@ Three things are seen before any number is made of a Jacobian, from a push and a
 1. The derivative is finite (a square root or a norm at exactly zero has none).
 2. <J v, u> = <v, J^T u> in every sample: a route that drops a tangent is passed over (`derivative`). Where float32
    disagrees by more than its rounding, float64 decides whether that was rounding. Where all rows of J would be pulled
-   back for a push, <J v, u> is <v, the rows' own pull of u>, which one pull gives: no row is made here.
+   back for a push, no row is made here: <J v, u> is <v, the pull of u + w> - <v, the pull of w> then, which is another
+   number where the pull that the rows come from is not linear (a backward that clips).
 3. No sample depends on another: batch statistics, or a gate from a neighbour, would mix them. Samples are split in
    two halves by each binary digit of their position, and the outputs of each half may reach back to that half alone:
    with log2 B splits every pair of samples is apart at least once.
@@ -71,7 +72,9 @@ class _Seen:
         if push == ALL_ROWS:
             if reason := derivative.too_many_rows():
                 raise NotImplementedError(reason)
-            return cls(derivative.pull(u[None], ONE_PULL)[0], v, derivative.axis)
+            w = normal(u.shape, random_numbers("probes", 1)).to(u)
+            both, alone = derivative.pull(torch.stack([u + w, w]), ONE_PULL)
+            return cls(both - alone, v, derivative.axis)
         return cls(derivative.push(v[None], push)[0], u, derivative.exit_axis)
 
 

@@ -166,6 +166,8 @@ class Derivative:
             return torch.stack([_gradient(pulled, direction, tangent) for tangent in tangents]).detach()
 
     def _push_by_rows(self, tangents: Tensor) -> Tensor:
+        if isinstance(self.function, WhileFresh):
+            self.function.check()  # kept rows ask nobody else
         if self._rows is None:
             if reason := self.too_many_rows():
                 raise InputError(f"a product from the left takes all rows of this derivative, and {reason}")
@@ -187,10 +189,11 @@ class Derivative:
         """Why all rows cannot be kept."""
         if self._rows is not None:
             return None
+        if self._row_count > MOST_KEPT_ROWS:
+            return f"{self._row_count} rows are more than {MOST_KEPT_ROWS}"
         needed = 3 * self._row_count * self.state.numel() * self.state.element_size()  # as they come, and as kept
-        if self._row_count > MOST_KEPT_ROWS or needed > SHARE_OF_FREE_MEMORY * free_bytes(self.state.device):
-            return f"{self._row_count} rows are more than {MOST_KEPT_ROWS}, or than fit"
-        return None
+        fits = needed <= SHARE_OF_FREE_MEMORY * free_bytes(self.state.device)
+        return None if fits else f"{self._row_count} rows are more than fit in memory"
 
     def _pull_block(self, cotangents: Tensor) -> Tensor:
         with torch.no_grad():  # weights that require gradients would keep a second graph alive

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from skipscope.errors import InputError
 from skipscope.linear.agreement import agreeing_routes
-from skipscope.linear.derivative import ALL_ROWS, Derivative, Routes, flatten, unflatten
+from skipscope.linear.derivative import ALL_ROWS, Derivative, Routes, attempt, flatten, unflatten
 from skipscope.linear.known_spectrum import KnownSpectrum
 from skipscope.linear.memory import in_blocks
 from skipscope.linear.operator import Operator
@@ -117,16 +118,11 @@ class Jacobian(Operator):
     def double(self) -> Operator:
         if self.dtype == torch.float64:
             return self
-        if self._in_other_form is None:
-            return Jacobian(
-                self.function,
-                self.state.double(),
-                self.axis,
-                name=self.name,
-                exit_axis=self.exit_axis,
-                routes=self.routes,
-            )
-        return self._in_other_form(None, torch.float64) or super().double()
+        if self._in_other_form is not None:
+            return self._in_other_form(None, torch.float64) or super().double()
+        options: dict[str, Any] = {"name": self.name, "exit_axis": self.exit_axis, "routes": self.routes}
+        found = attempt(lambda: Jacobian(self.function, self.state.double(), self.axis, **options))
+        return super().double() if isinstance(found, str) else found  # a function may hold weights of one type
 
     def derivative_of(self) -> tuple[Jacobian, list[int]]:
         return self, list(range(self.shape[0]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,11 +53,15 @@ def one_position(tokens: Any) -> int | None:
     if tokens is None:
         return None
     pair = tuple(tokens) if isinstance(tokens, Sequence) and len(tokens) == 2 else (tokens, tokens)
-    if not all(isinstance(one, SupportsIndex) and not isinstance(one, bool) for one in pair) or pair[0] != pair[1]:
+    try:
+        found = {index(one) for one in pair if not isinstance(one, bool)}
+    except TypeError:
+        found = set()
+    if len(found) != 1:
         raise InputError(
             f"tokens={tokens!r}: expected one position, such as -1, or a pair of it with itself, such as (-1, -1)"
         )
-    return int(pair[0])
+    return found.pop()
 
 
 def token_axis(samples: int) -> int:

@@ -30,10 +30,12 @@ from skipscope.models.pretrained import Pretrained, configuration_of, refuse_own
 from skipscope.models.prompts import Prompts, one_text, several_prompts
 from skipscope.models.recipe import Batch, Recipe, Wish, random_images
 from skipscope.models.request import there
+from skipscope.wording import counted
 
 # Heads that are loaded with a text, as descriptions call them, and the class of transformers that loads them.
 NEXT, MASKED, DECODED = "with its head", "with its head for masked tokens", "with its decoder's head"
 HEADS = {NEXT: "AutoModelForCausalLM", MASKED: "AutoModelForMaskedLM", DECODED: "AutoModelForSeq2SeqLM"}
+ENCODER = "AutoModelForTextEncoding"
 
 TOKENS = 16
 IMAGE_SIDE = 224  # for networks whose configuration leaves the image's size open
@@ -120,8 +122,9 @@ class _Made:
         from_file = saved is not None and saved.file is not None
         wanted = with_head and self.saved is not None
         self.head = _head(transformers, config, from_file) if wanted else ""
-        self.auto = getattr(transformers, HEADS.get(self.head, "AutoModel"))
+        self.auto = getattr(transformers, HEADS[self.head] if self.head else _without_head(transformers, config))
         self.notes = _notes(transformers, name, config, without_head=wanted and not self.head)
+        self.missing: list[str] = []  # weights of the trained model that its files do not have
         self.prompts = cache(self._prompts)  # asked for with and without values
 
     def recipe(self, description: str) -> Recipe:
@@ -131,6 +134,7 @@ class _Made:
             "prompts": self.prompts,
             "origin": self.origin(),
             "notes": self.notes,
+            "notes_of_built": self.notes_of_built,
         }
         if self.saved is None:
             return Recipe(words, self.untrained, self.example, **common)
@@ -140,7 +144,14 @@ class _Made:
 
     def trained(self) -> nn.Module:
         assert self.saved is not None
-        return self.saved.model(self.auto, self.config)
+        model, self.missing = self.saved.model(self.auto, self.config)
+        return model
+
+    def notes_of_built(self) -> tuple[str, ...]:
+        if not self.missing:
+            return ()
+        names = f"{', '.join(self.missing[:3])}{', ...' if len(self.missing) > 3 else ''}"
+        return (f"{counted(len(self.missing), 'weight')} not in the files, with random numbers in the model: {names}",)
 
     def mapped(self) -> nn.Module:
         assert self.saved is not None
@@ -209,6 +220,20 @@ def _head(transformers: Any, config: Any, from_gguf: bool) -> str:
     return next((head for head, names in kinds.items() if not set(classes).isdisjoint(names.values())), "")
 
 
+def _without_head(transformers: Any, config: Any) -> str:
+    """The class of transformers that loads a model without a head; of an encoder that was saved without the decoder of
+    its type, the encoder."""
+    encoder = transformers.models.auto.modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type)
+    alone = encoder in (config.architectures or ()) and encoder not in _bare(transformers)
+    return ENCODER if alone else "AutoModel"
+
+
+def _bare(transformers: Any) -> set[str]:
+    """The names of all models without a head; some types have several."""
+    names = transformers.models.auto.modeling_auto.MODEL_MAPPING_NAMES.values()
+    return {one for some in names for one in ((some,) if isinstance(some, str) else some)}
+
+
 def _notes(transformers: Any, name: str, config: Any, without_head: bool) -> tuple[str, ...]:
     found = []
     if _hides(transformers, name):
@@ -216,12 +241,12 @@ def _notes(transformers: Any, name: str, config: Any, without_head: bool) -> tup
             f"hf:{name} is the folder {name} in the current directory; it hides the model type of that name, which "
             f"hf:{name} means where there is no such folder"
         )
-    bare = transformers.models.auto.modeling_auto.MODEL_MAPPING_NAMES.values()
-    heads = [one for one in config.architectures or () if one not in bare] if without_head else []
-    if heads:
+    alone = _without_head(transformers, config) == ENCODER
+    heads = [one for one in config.architectures or () if one not in _bare(transformers)]
+    if heads and without_head and not alone:
         found.append(
-            f"the model was saved as {', '.join(heads)} and is measured without its head; heads that predict tokens "
-            "are loaded, those of other tasks are not"
+            f"the model was saved as {', '.join(heads)} and is measured without its head; heads that "
+            "predict the next token, masked ones or those of a decoder are loaded, others are not"
         )
     return tuple(found)
 

@@ -73,18 +73,21 @@ class Pretrained:
                 )
         return self.loaded(lambda: transformers.AutoConfig.from_pretrained(self.name, **self.options))
 
-    def model(self, auto: Any, config: Any) -> nn.Module:
-        """auto: the class of transformers that chooses a model's class."""
-        if self.file is None:
-            return self.loaded(lambda: self._from_folder(auto))
-        full = {"config": config, "dtype": torch.float32}  # the configuration takes seconds to read again
-        return self.loaded(lambda: auto.from_pretrained(self.name, **full, **self.options).eval())
+    def model(self, auto: Any, config: Any) -> tuple[nn.Module, list[str]]:
+        """And the names of the weights that are not in its files, which transformers draws at random.
 
-    def _from_folder(self, auto: Any) -> nn.Module:
+        auto: the class of transformers that chooses a model's class.
+        """
+        # The configuration of a .gguf file takes seconds to read again.
+        full = {} if self.file is None else {"config": config, "dtype": torch.float32}
+        model, report = self.loaded(lambda: self._with_report(auto, **full))
+        return model.eval(), sorted(report["missing_keys"])
+
+    def _with_report(self, auto: Any, **options: Any) -> tuple[nn.Module, dict[str, Any]]:
         for file in () if self.folder is None else self._files(self.folder):
             if file.suffix == ".bin":
                 require_flat_torch_file(file)
-        return auto.from_pretrained(self.name, **self.options).eval()
+        return auto.from_pretrained(self.name, output_loading_info=True, **options, **self.options)
 
     def mapped(self, transformers: Any, skeleton: nn.Module) -> nn.Module:
         """The model with its weights on disk. skeleton: the same model without values."""

@@ -59,6 +59,7 @@ class Recipe:
     origin: Origin | None = None
     mapped: Callable[[], nn.Module] | None = None
     notes: tuple[str, ...] = ()  # what a reader should know of what the name stands for
+    notes_of_built: Callable[[], tuple[str, ...]] = tuple  # and of the model, once `build` has made it
 
 
 def random_images(shape: Sequence[int], wish: Wish) -> Tensor:

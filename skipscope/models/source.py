@@ -143,7 +143,8 @@ def resolve(
         if recipe.another_example is None or input_shape is not None:
             prompts = recipe.prompts(wish) if recipe.prompts is not None and text is not None else None
             held = source._holding(batch)
-            return dataclasses.replace(held, prompts=prompts, origin=recipe.origin, notes=recipe.notes)
+            notes = (*recipe.notes, *recipe.notes_of_built())
+            return dataclasses.replace(held, prompts=prompts, origin=recipe.origin, notes=notes)
         _require_values(batch, source)
         if kind is None:
             _require_precision(batch, source)

@@ -42,6 +42,7 @@ def trunk_maps(
         for drawn in view.curves:
             curves.setdefault(drawn.network, []).append(drawn)
     maps = [_map(name, list(found.values()), curves.get(name, []), datasets) for name, found in numbers.items()]
+    maps = [one for one in maps if one["units"]]  # there may be numbers of blocks alone
     if side_outputs and len(maps) == 1:
         for unit in maps[0]["units"]:
             if unit["name"] in side_outputs:

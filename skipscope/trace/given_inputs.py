@@ -62,11 +62,15 @@ def check_indices(program: Program, values: Values) -> None:
             continue
         for table in dict.fromkeys(_tables(node)):
             rows = int(table.args[0].meta["val"].shape[0])  # type: ignore[union-attr]
-            least, most = (int(number) for number in ids.aminmax())
+            try:
+                least, most = (int(number) for number in ids.aminmax())
+            except RuntimeError:  # inside of vmap nothing can be looked at
+                break
             if least < 0 or most >= rows:
                 raise InputError(
                     f"input {node.name!r}: expected ids from 0 to {rows - 1}, the rows of the embedding "
-                    f"{_name(program, table)}, got ids from {least} to {most}; is the tokenizer that of another model?"
+                    f"{_name(program, table)}, got ids from {least} to {most}; is the batch, or its tokenizer, that of "
+                    "another model?"
                 )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
+from skipscope.errors import TraceError
 from skipscope.numerics import measuring
 from skipscope.trace.freshness import WeightsSeen
 from skipscope.trace.program import Values, last_uses
@@ -17,6 +18,8 @@ from skipscope.trace.trunk import Point
 if TYPE_CHECKING:
     from skipscope.trace.graph_trunk import GraphUnit
     from skipscope.trace.structure import Structure
+
+OF_ANOTHER = "this point is of another trunk; use one that trunk.at(x) of the same trunk returned"
 
 
 class GraphPoint(Point):
@@ -68,6 +71,8 @@ class GraphPoint(Point):
     def values(self, nodes: Sequence[fx.Node]) -> Values:
         self.seen.check()
         if missing := set(nodes) - self._values.keys():
+            if any(node.graph is not self.program.graph for node in missing):
+                raise TraceError(OF_ANOTHER)
             self._values.update(self._computed(missing))
         return {node: self._values[node] for node in nodes}
 

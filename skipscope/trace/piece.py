@@ -17,7 +17,7 @@ from skipscope.errors import InputError, TraceError
 from skipscope.numerics import measuring
 from skipscope.trace.flow import Flow
 from skipscope.trace.freshness import WhileFresh
-from skipscope.trace.graph_point import GraphPoint
+from skipscope.trace.graph_point import OF_ANOTHER, GraphPoint
 from skipscope.trace.program import Program, in_type, last_uses
 from skipscope.trace.tokens.path import TokenPath
 from skipscope.trace.tokens.plan import Plan, RefusedError, Sizes, token_axis
@@ -90,10 +90,10 @@ class Piece:
         return values[self.exit]
 
     def bound(self, point: Point) -> Callable[[Tensor], Tensor]:
-        assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
-        used = {node for own in self.nodes for node in own.all_input_nodes}
+        own = self._own(point)
+        used = {node for one in self.nodes for node in one.all_input_nodes}
         weights = sum(weight.numel() for node in used if (weight := self.program.parameter(node)) is not None)
-        return WhileFresh(lambda state: self(state, point), point.seen, weights, lambda: self.largest(point.batch))
+        return WhileFresh(lambda state: self(state, own), own.seen, weights, lambda: self.largest(own.batch))
 
     def largest(self, batch: int) -> int:
         """How many numbers the largest value has that is computed on the way."""
@@ -103,14 +103,13 @@ class Piece:
         return self._largest[batch]
 
     def argument(self, point: Point) -> Tensor:
-        assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
-        return point.value(self.entry)
+        return self._own(point).value(self.entry)
 
     def at_tokens(self, point: Point, entries: Sequence[int], exits: Sequence[int]) -> TokenPath | str:
         """The way of some tokens alone, at a point; or why that takes the whole sequence."""
-        assert isinstance(point, GraphPoint), "a graph's pieces are used with the graph's own points"
+        own = self._own(point)
         try:
-            return TokenPath(self, point, entries, exits)
+            return TokenPath(self, own, entries, exits)
         except RefusedError as reason:
             return str(reason)
 
@@ -124,6 +123,13 @@ class Piece:
                 found = str(reason)
             self._plans[batch, sizes] = found
         return self._plans[batch, sizes]
+
+    def _own(self, point: Point) -> GraphPoint:
+        """A point of the same graph on the same model; copies of a trunk share the graph, not the model."""
+        graph, model = self.program.graph, self.program.model
+        if not isinstance(point, GraphPoint) or point.program.graph is not graph or point.program.model is not model:
+            raise TraceError(f"{self.name}: {OF_ANOTHER}")
+        return point
 
     def _check(self, state: Tensor) -> int:
         program, axis = self.program, self.axis

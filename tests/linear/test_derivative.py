@@ -16,6 +16,7 @@ from skipscope.linear import agreement, derivative
 from skipscope.linear.derivative import FEW_TANGENTS, MOST_KEPT_ROWS, RECORD_AT
 from skipscope.measure.profile import chain_profile
 from skipscope.spectrum.rates import VECTORS, product_seconds
+from skipscope.trace.freshness import WeightsSeen, WhileFresh
 from tests.seeded import generator
 from tests.trace.nets import Residual
 
@@ -228,6 +229,40 @@ def count_pulls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+class Clips(torch.autograd.Function):
+    """A backward that clips what comes back, and so is no linear map."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return (gradient * ctx.saved_tensors[0].cos()).clamp(-0.1, 0.1)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_of_a_backward_that_clips_are_refused(dtype: torch.dtype, batch: int) -> None:
+    """Without a row that was made: the pull that rows come from agrees with itself, but not with a sum of pulls."""
+    with pytest.raises(ss.InputError, match="all rows and reverse mode, one at a time differ by"):
+        ss.Jacobian(lambda x: x + Clips.apply(x), torch.randn(batch, D, dtype=dtype))
+
+
+def test_kept_rows_are_refused_once_the_weights_have_changed() -> None:
+    layer, state = nn.Linear(D, D), torch.randn(3, D)
+    function = WhileFresh(lambda x: x + Once.apply(layer(x)), WeightsSeen(layer, ["weight", "bias"]))
+    J, v = ss.Jacobian(function, state), torch.randn(3, D, 2)
+    assert J.pushes_take_rows
+    J.matmat(v)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+    for product in (J.matmat, J.rmatmat):
+        with pytest.raises(ss.InputError, match="the weights have changed since this point was computed"):
+            product(v)
+
+
 class NoForwardMode(nn.Module):
     """A layer of tokens, (B, 5, 2 * width), with a backward alone, as grouped matrix products of experts have it."""
 
@@ -263,11 +298,12 @@ def test_what_products_will_take_is_estimated_without_the_rows(monkeypatch: pyte
     assert sum(pulled) <= 2 * VECTORS["cpu" if J.device.type == "cpu" else "cuda"] * 2
 
 
-def test_a_verification_makes_the_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_verification_makes_the_rows_once(transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     state = torch.randn(2, 200)
     J = ss.Jacobian(lambda x: x + Once.apply(x), state)
     pulled = count_pulls(monkeypatch)
-    assert ss.verify(J).passed
+    assert ss.verify(J.T if transposed else J).passed
     assert 200 <= sum(pulled) < 250
 
 

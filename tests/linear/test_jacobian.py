@@ -231,6 +231,17 @@ def test_the_batch_axis_of_an_exit_is_known_not_guessed() -> None:
     assert ss.verify(J).passed
 
 
+def test_a_function_with_weights_of_one_type_keeps_to_it() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(5, 4)
+    J = Jacobian(lambda x: (x @ weight).tanh(), torch.randn(3, 5))
+    exact = J.double()
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact.dense(), J.dense().double())
+    assert exact.eps == torch.finfo(torch.float32).eps
+    assert ss.verify(J).seen != "wrong"
+
+
 @pytest.mark.parametrize("samples", [[0, 0], [-1], [3]])
 def test_samples_of_a_jacobian_that_runs_with_all_of_them_are_different_ones(samples: list[int]) -> None:
     J = Jacobian(torch.tanh, torch.randn(3, 4))

@@ -122,7 +122,7 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ss.normality(trunk, ids, units=[])
     with pytest.raises(ss.InputError, match="tokens=9: expected a position among the 5"):
         ss.normality(trunk, ids, tokens=9)
-    for wrong in ((0, -1), (1, 2, 3), "last", 1.0):
+    for wrong in ((0, -1), (1, 2, 3), "last", 1.0, numpy.array([1, 1])):
         with pytest.raises(ss.InputError, match="expected one position, such as -1, or a pair of it with itself"):
             ss.normality(trunk, ids, tokens=wrong)
     import sys

@@ -83,13 +83,49 @@ def test_a_head_of_another_task_is_named_and_left_out(tmp_path: Path) -> None:
     assert not resolve(f"hf:{tmp_path}").notes  # no text, no head
 
 
+@pytest.mark.parametrize("text", [None, TEXT])
+@pytest.mark.parametrize("family", ["funnel", "t5 encoder"])
+def test_a_model_that_was_saved_without_a_head_misses_none(family: str, text: str | None, tmp_path: Path) -> None:
+    """Of Funnel transformers has two models without a head; of T5 an encoder alone."""
+    model = small(family)
+    model.save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    source = resolve(f"hf:{tmp_path}", text=text)
+    assert same_weights(source.model, model)
+    assert not source.notes
+    assert "with its" not in source.description
+    assert ss.trace(source.model, source.batch).units
+
+
+def test_weights_that_the_files_do_not_have_are_named(folder: Path, tmp_path: Path) -> None:
+    """Transformers draws them at random and says so where nobody reads it."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(folder, tmp_path / "damaged")
+    file = next((tmp_path / "damaged").glob("*.safetensors"))
+    left = load_file(file)
+    del left["model.layers.0.mlp.down_proj.weight"]
+    save_file(left, file, {"format": "pt"})
+    (note,) = resolve(f"hf:{tmp_path / 'damaged'}", text=TEXT).notes
+    assert note == "1 weight not in the files, with random numbers in the model: model.layers.0.mlp.down_proj.weight"
+    assert not resolve(f"hf:{folder}", text=TEXT).notes
+    small("bert").save_pretrained(tmp_path / "bert")
+    (note,) = resolve(f"hf:{tmp_path / 'bert'}").notes
+    assert note.endswith(": pooler.dense.bias, pooler.dense.weight")
+
+
 def small(family: str) -> Any:
     import transformers
 
     torch.manual_seed(2)
+    narrow = {"vocab_size": len(WORDS), "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
     if family == "t5":
-        config = transformers.T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2)
-        return transformers.T5ForConditionalGeneration(config).eval()
+        return transformers.T5ForConditionalGeneration(transformers.T5Config(**narrow)).eval()
+    if family == "t5 encoder":
+        return transformers.T5EncoderModel(transformers.T5Config(**narrow)).eval()
+    if family == "funnel":
+        wide = {"d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 24, "block_sizes": [1]}
+        return transformers.FunnelModel(transformers.FunnelConfig(vocab_size=len(WORDS), **wide)).eval()
     kind = transformers.BertForMaskedLM if family == "bert" else transformers.BertForSequenceClassification
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     return kind(transformers.BertConfig(vocab_size=len(WORDS), **sizes)).eval()

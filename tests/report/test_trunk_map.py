@@ -93,6 +93,7 @@ def test_blocks_that_hold_units_are_no_units() -> None:
     assert [measure["title"] for measure in one["measures"]] == ["gain", "size"]
     (alone,) = trunk_maps({"coupling": coupling}, [View(numbers=[of_blocks])])
     assert [unit["name"] for unit in alone["units"]] == ["layers.0"]  # nothing says that it is none
+    assert not trunk_maps({"profile": profile, "coupling": coupling}, [View(numbers=[of_blocks])])
 
 
 def test_side_outputs_belong_to_the_only_network() -> None:

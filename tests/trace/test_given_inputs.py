@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -65,6 +66,13 @@ def test_ids_that_are_not_looked_up_as_they_are() -> None:
         torch.testing.assert_close(trunk.replay(padded), model(padded))
 
 
+def test_ids_that_cannot_be_looked_at() -> None:
+    model, ids = words()
+    trunk = ss.trace(model, ids)
+    one_by_one = torch.func.vmap(lambda one: trunk.replay(one[None])[0])(ids)
+    torch.testing.assert_close(one_by_one, model(ids))
+
+
 def test_what_the_model_itself_refuses_at_named_units() -> None:
     model, ids = words()
     trunk = ss.trace(model, ids, units=["block"])
@@ -124,6 +132,23 @@ def test_a_point_in_place_of_a_state(units: list[str] | None) -> None:
     for function in (second, second.branch, trunk.span(0, 1), trunk.stages[0]):
         with pytest.raises(ss.InputError, match=r"expected a state, such as .* or a point, got list"):
             function([1.0])
+
+
+@pytest.mark.parametrize("units", [None, ["0", "1"]])
+@pytest.mark.parametrize("twin", ["another model", "a copy"])
+def test_a_point_of_another_trunk(twin: str, units: list[str] | None) -> None:
+    """Also that of a copy, which has the same graph and other weights."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Residual(mlp()), Residual(mlp())).eval(), torch.randn(4, D)
+    trunk = ss.trace(model, x, units=units)
+    other = copy.deepcopy(trunk) if twin == "a copy" else ss.trace(copy.deepcopy(model), x, units=units)
+    point = trunk.at(x)
+    other.at(x)
+    for use in (other[1], other[1].branch, other.span(0, 1), other.stages[0], other[1].jacobian):
+        with pytest.raises(ss.TraceError, match="this point is"):
+            use(point)
+    with pytest.raises(ss.TraceError, match="this point is"):
+        ss.profile(other, point)
 
 
 @pytest.mark.parametrize("units", [None, ["0", "1"]])
