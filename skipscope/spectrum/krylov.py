@@ -156,6 +156,11 @@ class Krylov(ABC):
         if self.sides == 2:
             self.left.become(self.left.rows[stay])
 
+    def check(self) -> None:
+        """Refuse products that are no numbers: they are in the projected matrix then. Seldom, since a GPU has to finish
+        all that it was given before it answers."""
+        check_finite(self.projected, self.operator, self.samples)
+
     def reserve(self, room: int) -> None:
         """For so many vectors."""
         self.right.reserve(room)
@@ -173,7 +178,6 @@ class Krylov(ABC):
     def multiply(self, block: Tensor, transposed: bool = False) -> Tensor:
         """The products of the rows of a block (B, b, n), as rows."""
         product = self.operator.rmatmat(block.mT) if transposed else self.operator.matmat(block.mT)
-        check_finite(product, self.operator, self.samples)
         rows = product.mT.contiguous()  # B, b, m
         largest = torch.maximum(self.scale[self.places], torch.linalg.vector_norm(rows, dim=2).amax(1))  # B
         self.scale[self.places] = largest

@@ -89,27 +89,34 @@ def orthonormalise(
     for _ in range(MOST_PASSES):
         lengths = torch.linalg.vector_norm(Q, dim=2)  # B, b
         inside = basis @ Q.mT  # B, p, b
-        Q, triangle, inverse = _orthonormal_block(torch.baddbmm(Q, inside.mT, basis, alpha=-1), scale, generator)
+        outside = torch.baddbmm(Q, inside.mT, basis, alpha=-1)
+        Q, triangle, kept = _orthonormal_block(outside, lengths, scale, generator)
         C, R = C + inside @ R, triangle @ R
-        if (_dependence(inverse, lengths) <= 1 / KEPT).all():
+        if kept:
             break
         scale = torch.ones_like(scale)
     return Q, C, R
 
 
-def _orthonormal_block(block: Tensor, scale: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """block = R^T Q: Q (B, b, n), R (B, b, b) and R^-T, which has no numbers for vectors that were replaced."""
+def _orthonormal_block(
+    block: Tensor, before: Tensor, scale: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor, bool]:
+    """block = R^T Q: Q (B, b, n), R (B, b, b), and whether enough is left of the lengths (B, b) from before a basis was
+    taken off."""
     wide = block.double()  # squares lose half of the digits
     gram = wide @ wide.mT  # B, b, b
     lower, failed = torch.linalg.cholesky_ex(gram)
     lengths, pivots = gram.diagonal(dim1=1, dim2=2).sqrt(), lower.diagonal(dim1=1, dim2=2)
     inverse = _inverse(lower)
     large = (pivots > 10 * torch.finfo(block.dtype).eps * scale[:, None]).all(1)  # B
-    if not ((failed == 0) & large & (_dependence(inverse, lengths) <= 1 / DEPENDENT)).all():
+    independent = (failed == 0) & large & (_dependence(inverse, lengths) <= 1 / DEPENDENT)
+    kept = _dependence(inverse, before) <= 1 / KEPT
+    # Asked together: a GPU has to finish all that it was given before it answers.
+    all_independent, all_kept = torch.stack([independent.all(), kept.all()]).tolist()
+    if not all_independent:
         Q, R = _one_after_another(block, scale, generator)
-        return Q, R, _inverse(R.mT)
-    inverse = inverse.to(block.dtype)
-    return inverse @ block, lower.mT.to(block.dtype), inverse
+        return Q, R, bool((_dependence(_inverse(R.mT), before) <= 1 / KEPT).all())
+    return inverse.to(block.dtype) @ block, lower.mT.to(block.dtype), all_kept
 
 
 def _inverse(lower: Tensor) -> Tensor:

@@ -80,6 +80,7 @@ class Rounds:
         while krylov.samples:
             while krylov.size < sizes.subspace:
                 krylov.expand()
+            krylov.check()
             ritz, x, y = krylov.decompose()  # B, p  B, p, p  B, p, p
             scale, residuals, converged, same = self._compared(ritz, x, self.inner)
             ranks = krylov.rank(ritz)
@@ -107,6 +108,7 @@ class Rounds:
         while krylov.samples:
             while krylov.steps < look and krylov.size < self.small:
                 krylov.expand()
+            krylov.check()
             now = krylov.samples
             ranks = krylov.rank(self.values[now, :k]).double()
             allowed = self.tolerance * krylov.scale[now].double()
