@@ -16,7 +16,7 @@ A *cycle* widens the bases block by block to a fixed size; a *thick restart* (Wu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -51,17 +51,13 @@ class Krylov(ABC):
         for size in (operator.shape[2], operator.shape[1])[: self.sides]:
             yield random_block(size, BLOCK, generator, self.scale).mT.expand(operator.shape[0], -1, -1) / size**0.5
 
-    def begin(
-        self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor, coupling: Tensor, room: int
-    ) -> None:
+    def begin(self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor, room: int) -> None:
         """Start from Ritz triplets (B, w), (B, w, m), (B, w, n), none at first, and a random block. room: for so many
-        vectors.
-
-        The relations that these had are dropped. coupling: K (B, b, w) of theirs, where it counts; (B, 0, w) where they
-        have converged."""
+        vectors. The relations that the triplets had are dropped, so that the residuals of those that have not converged
+        are not known any more."""
         self._set_samples(samples)
         self.operator = self.whole.go_on_with(samples)
-        self.given, self.steps, self.dropped = values.shape[1], 0, coupling
+        self.given, self.steps = values.shape[1], 0
         self.right, self.projected = Basis(right, room), torch.diag_embed(values)
         self.left = self.right if self.sides == 1 else Basis(left, room)
         start = random_block(right.shape[2], self.block, self.generator, right).expand(len(samples), -1, -1)
@@ -90,14 +86,15 @@ class Krylov(ABC):
         return True
 
     @property
-    def known(self) -> tuple[Tensor, Tensor]:
-        """The values (B, w) and the coupling (B, b, w) of what was given to `begin`, in float64."""
-        return self.projected.diagonal(dim1=1, dim2=2)[:, : self.given].double(), self.dropped.double()
+    def rest(self) -> Tensor:
+        """The projected matrix (B, q b, q b) of what has come since `begin`, beside what was given; in float64, on the
+        CPU. Before a restart."""
+        return self.projected[:, self.given :, self.given :].double().cpu()
 
     @property
-    def rest(self) -> Tensor:
-        """The projected matrix (B, q b, q b), in float64, of what has come since `begin`, beside what was given."""
-        return self.projected[:, self.given :, self.given :].double()
+    def complete(self) -> bool:
+        """Whether the bases span everything."""
+        return self.size == min(self.whole.shape[1:])
 
     @property
     def angle(self) -> float:
@@ -105,12 +102,12 @@ class Krylov(ABC):
         return angle(min(self.whole.shape[1:]), self.block)
 
     @abstractmethod
-    def bounds(self) -> Tensor:
-        """What the ranks of all values are at most (B, more than w), the largest first; before a restart."""
+    def bounds(self, values: Tensor, coupling: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """What the ranks of all values are at most (B, more than w), the largest first; and of a rank (B,), how many
+        steps from `begin` on it takes (B,) until nothing that was not given can be above it, as things look now.
 
-    @abstractmethod
-    def steps_needed(self, rank: Tensor) -> Tensor:
-        """(B,) steps from `begin` on until nothing else can be above this rank, as things look now."""
+        values (B, w), coupling (B, b, w): what was given to `begin`, with the K of its relations; all in float64 and on
+        the CPU."""
 
     @abstractmethod
     def expand(self) -> None:
@@ -125,9 +122,8 @@ class Krylov(ABC):
         """What values are put in order by: the wanted ones have the largest."""
 
     def estimates(self, values: Tensor, left: Tensor) -> Tensor:
-        """The residuals (B, p) of Ritz triplets: |K x|, with the K that was dropped."""
-        dropped = self.dropped @ left[:, : self.dropped.shape[2]]
-        return torch.linalg.vector_norm(torch.cat([self.coupling @ left, dropped], 1), dim=1)
+        """The residuals (B, p) of Ritz triplets: |K x|."""
+        return torch.linalg.vector_norm(self.coupling @ left, dim=1)
 
     def restart(self, stay: Sequence[int], values: Tensor, left: Tensor, right: Tensor) -> None:
         """Go on with some of the samples (by position) from the first Ritz vectors."""
@@ -139,7 +135,6 @@ class Krylov(ABC):
         if self.sides == 2:
             self.left.become(rotate(self.left.rows, left))
         self.right.become(rotate(self.right.rows, right))
-        self.dropped = self.dropped @ left[:, : self.dropped.shape[2]]
         self.coupling, self.projected = self.coupling @ left, torch.diag_embed(values)
         self.linked = self.size
 
@@ -149,8 +144,8 @@ class Krylov(ABC):
         if not stay:
             return
         self.operator = self.whole.go_on_with(self.samples)
-        self.next, self.coupling, self.dropped, self.projected = (
-            numbers[stay] for numbers in (self.next, self.coupling, self.dropped, self.projected)
+        self.next, self.coupling, self.projected = (
+            numbers[stay] for numbers in (self.next, self.coupling, self.projected)
         )
         self.right.become(self.right.rows[stay])
         if self.sides == 2:

@@ -15,7 +15,7 @@ The residual of a pair is |H v - l v|, from a fresh product; some eigenvalue lie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,25 +171,23 @@ class Lanczos(Krylov):
     def rank(self, values: Tensor) -> Tensor:
         return _rank(values, self.which)
 
-    def bounds(self) -> Tensor:
-        lowest, highest = ends_bound(*self._seen, self.angle, self.steps)
-        values, coupling = self.known
-        above = eigenvalue_bounds(values, coupling, highest)  # B, w + b
-        below = eigenvalue_bounds(-values, coupling, -lowest)  # of -H
-        ranks = {"largest": above, "smallest": below, "magnitude": torch.cat([below, above], 1)}
-        return ranks[self.which].sort(1, descending=True).values
+    def bounds(self, values: Tensor, coupling: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        rest = self.rest
+        seen = torch.linalg.eigvalsh((rest + rest.mT) / 2)
+        ends = seen[:, 0], seen[:, -1]  # B, B
+        lowest, highest = ends if self.complete else ends_bound(*ends, self.angle, self.steps)
+        ranks = {
+            "largest": (above := eigenvalue_bounds(values, coupling, highest)),  # B, w + b
+            "smallest": (below := eigenvalue_bounds(-values, coupling, -lowest)),  # of -H
+            "magnitude": torch.cat([above, below], 1),
+        }[self.which]
 
-    def steps_needed(self, rank: Tensor) -> Tensor:
-        lowest, highest = self._seen
-        rank = rank.double()
-        above = steps_for_end(lowest, highest, self.angle, rank)
-        below = steps_for_end(-highest, -lowest, self.angle, rank)
-        return {"largest": above, "smallest": below, "magnitude": torch.maximum(above, below)}[self.which]
+        def steps_needed(rank: Tensor) -> Tensor:
+            above = steps_for_end(*ends, self.angle, rank)
+            below = steps_for_end(-ends[1], -ends[0], self.angle, rank)
+            return {"largest": above, "smallest": below, "magnitude": torch.maximum(above, below)}[self.which]
 
-    @property
-    def _seen(self) -> tuple[Tensor, Tensor]:  # B, B
-        values = torch.linalg.eigvalsh((self.rest + self.rest.mT) / 2)
-        return values[:, 0], values[:, -1]
+        return ranks.sort(1, descending=True).values, steps_needed
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh((self.projected + self.projected.mT).double().cpu() / 2)

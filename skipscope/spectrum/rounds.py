@@ -74,78 +74,66 @@ class Rounds:
         """With restarts, until the values have converged; to confirm, until they are the same again and the next one is
         well known."""
         krylov, k, sizes = self.krylov, self.k, self.sizes
-        kept = k if confirm else 0
-        self._begin(samples, kept, self.coupling[list(samples), :0, :kept], sizes.subspace + sizes.block)
+        self._begin(samples, k if confirm else 0, sizes.subspace + sizes.block)
         again: list[int] = []
         while krylov.samples:
             while krylov.size < sizes.subspace:
                 krylov.expand()
             krylov.check()
+            now = krylov.samples
             ritz, x, y = krylov.decompose()  # B, p  B, p, p  B, p, p
-            scale, residuals, converged, same = self._compared(ritz, x, self.inner)
+            krylov.scale[now] = scale = torch.maximum(krylov.scale[now], ritz.abs().amax(1))  # B
+            residuals = krylov.estimates(ritz, x)  # B, p
+            converged = (residuals[:, :k] <= self.inner * scale[:, None]).all(1)
             ranks = krylov.rank(ritz)
+            difference = (ranks[:, :k] - krylov.rank(self.values[now, :k])).abs()
+            same = (difference <= self.tolerance * scale[:, None]).all(1)
             next_known = converged
-            complete = krylov.size == self.small
-            if not complete:
+            if not krylov.complete:
                 distance = ranks[:, k - 1] - ranks[:, k]
                 next_known = residuals[:, k] <= WELL_KNOWN * distance + self.inner * scale
             confirmed = converged & same & next_known & confirm
-            krylov.settled[krylov.samples] = settled = confirmed | complete
+            krylov.settled[now] = settled = confirmed | krylov.complete
             over = self._spent() | settled
             retry = ~over & converged & ~(same & confirm)
-            self._store(over | retry, ritz, x, y)
-            again += [krylov.samples[position] for position in _positions(retry)]
-            stay = _positions(~(over | retry))
-            krylov.restart(stay, ritz[:, : sizes.keep], x[:, :, : sizes.keep], y[:, :, : sizes.keep])
+            leave = over | retry
+            self._store(leave, ritz, x, y)
+            again += [now[position] for position in _positions(retry)]
+            krylov.restart(_positions(~leave), *(part[..., : sizes.keep] for part in (ritz, x, y)))
         return again
 
     def trial(self, samples: Sequence[int]) -> list[int]:
-        """Without restarts, until nothing can have been missed."""
+        """Without restarts, until nothing can have been missed. The triplets that were found stay as they are."""
         krylov, k, block = self.krylov, self.k, self.sizes.block
-        self._begin(samples, self.width, self.coupling[samples], self.width + (FIRST_LOOK + 1) * block)
+        self._begin(samples, self.width, self.width + (FIRST_LOOK + 1) * block)
         look = FIRST_LOOK
         again: list[int] = []
         while krylov.samples:
-            while krylov.steps < look and krylov.size < self.small:
+            while krylov.steps < look and not krylov.complete:
                 krylov.expand()
             krylov.check()
             now = krylov.samples
-            ranks = krylov.rank(self.values[now, :k]).double()
-            allowed = self.tolerance * krylov.scale[now].double()
-            bounded = (krylov.bounds()[:, :k] - ranks <= allowed[:, None]).all(1) | (krylov.size == self.small)
-            needed = krylov.steps_needed(ranks[:, -1] + allowed)  # B
-            left = torch.clamp(self._products_left() // krylov.sides, max=self.trial_room - krylov.size) // block  # B
-            go_on = ~bounded & (needed < krylov.steps + left)
-            if not go_on.all():
-                ritz, x, y = krylov.decompose()
-                _, _, converged, same = self._compared(ritz, x, 2 * self.inner)
-                krylov.settled[now] = settled = bounded & converged & same
-                self._store(settled, ritz, x, y)
-                again += [now[position] for position in _positions(~(go_on | settled | self._spent()))]
-                stay = _positions(go_on)
-                krylov.only(stay)
-                if not stay:
-                    break
-                needed = needed[stay]
-            look = max(krylov.steps + SHORTEST, math.ceil(needed.quantile(MOST)))
-            krylov.reserve(self.width + (look + 1) * block)
+            values, coupling, scale = (
+                part[now].double().cpu() for part in (self.values, self.coupling, krylov.scale)
+            )  # B, w  B, b, w  B
+            ranks, allowed = krylov.rank(values[:, :k]), self.tolerance * scale
+            bounds, steps_needed = krylov.bounds(values, coupling)
+            settled = (bounds[:, :k] - ranks <= allowed[:, None]).all(1)  # B
+            krylov.settled[now] = settled.to(krylov.settled.device)
+            needed = steps_needed(ranks[:, -1] + allowed)  # B
+            room = (self._products_left().cpu() // krylov.sides).clamp(max=self.trial_room - krylov.size)  # B, vectors
+            go_on = ~settled & (room >= block) & (needed < krylov.steps + room // block)
+            again += [now[position] for position in _positions(~(go_on | settled | self._spent().cpu()))]
+            krylov.only(_positions(go_on))
+            if krylov.samples:
+                look = max(krylov.steps + SHORTEST, math.ceil(needed[go_on].quantile(MOST)))
+                krylov.reserve(self.width + (look + 1) * block)
         return again
 
-    def _begin(self, samples: Sequence[int], kept: int, coupling: Tensor, room: int) -> None:
+    def _begin(self, samples: Sequence[int], kept: int, room: int) -> None:
         samples = list(samples)
         found = (self.values[samples, :kept], self.left[samples, :kept], self.right[samples, :kept])
-        self.krylov.begin(samples, *found, coupling, room)
-
-    def _compared(self, ritz: Tensor, x: Tensor, residual: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The scale (B,), residuals (B, p), whether the wanted values have converged (B,), and whether they are those
-        that were found before (B,)."""
-        krylov, k, now = self.krylov, self.k, self.krylov.samples
-        krylov.scale[now] = torch.maximum(krylov.scale[now], ritz.abs().amax(1))
-        scale = krylov.scale[now]
-        residuals = krylov.estimates(ritz, x)
-        converged = (residuals[:, :k] <= residual * scale[:, None]).all(1)
-        difference = (krylov.rank(ritz[:, :k]) - krylov.rank(self.values[now, :k])).abs()
-        return scale, residuals, converged, (difference <= self.tolerance * scale[:, None]).all(1)
+        self.krylov.begin(samples, *found, room)
 
     def _products_left(self) -> Tensor:  # B
         used = [self.krylov.products[sample] for sample in self.krylov.samples]
@@ -166,7 +154,6 @@ class Rounds:
         if krylov.sides == 2:
             self.left[gone] = krylov.left.rotated(positions, x[positions, :, :width])
         coupling = krylov.coupling[positions] @ x[positions, :, :width]
-        self.coupling[gone] = 0.0
         self.coupling[gone, : coupling.shape[1]] = coupling
 
 

@@ -22,7 +22,7 @@ of A for which (u, s, v) is an exact triplet (Parrott 1978), so that some singul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -180,15 +180,12 @@ class GolubKahan(Krylov):
     def can_bound(self) -> bool:  # seen from the largest, the smallest stand too close together
         return self.which == "largest"
 
-    def bounds(self) -> Tensor:
-        return singular_value_bounds(*self.known, norm_bound(self._seen, self.angle, self.steps))
-
-    def steps_needed(self, rank: Tensor) -> Tensor:
-        return steps_for_norm(self._seen, self.angle, rank.double())
-
-    @property
-    def _seen(self) -> Tensor:  # B
-        return torch.linalg.matrix_norm(self.rest, 2)
+    def bounds(self, values: Tensor, coupling: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        rest = self.rest
+        seen = torch.linalg.eigvalsh(rest.mT @ rest)[:, -1].clamp(min=0).sqrt()
+        norm = seen if self.complete else norm_bound(seen, self.angle, self.steps)
+        bounds = singular_value_bounds(values, coupling, norm)
+        return bounds, lambda rank: steps_for_norm(seen, self.angle, rank)
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         x, values, yt = thin_svd(self.projected.double())
