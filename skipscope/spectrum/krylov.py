@@ -43,6 +43,7 @@ class Krylov(ABC):
         self.scale = torch.zeros(batch, dtype=operator.dtype, device=operator.device)  # B: the largest value seen
         self.whole = InUnit.of(operator, *self._probes(operator, seed))
         self.settled = torch.zeros(batch, dtype=torch.bool, device=operator.device)  # B: nothing was missed
+        self.missed = torch.full((batch,), torch.nan, dtype=torch.float64, device="cpu")  # B: with what probability
         self.products, self.iterations = self.whole.products, [0] * batch
 
     def _probes(self, operator: Operator, seed: int) -> Iterator[Tensor]:

@@ -49,6 +49,7 @@ class Eigs:
     converged: Tensor  # B, k: the residual is at most the tolerance times the largest magnitude, and the values tried
     iterations: Tensor  # B: steps of a block
     products: Tensor  # B: vectors multiplied by H
+    missed_at_most: Tensor  # B: the probability that a wanted value was missed; NaN where nothing is proved of that
     route: str  # "dense" or "iterative"
 
 
@@ -93,13 +94,14 @@ def eigs(
     if route == "auto":
         route = sizes.route(H.device)
     iterations, products = [0] * batch, [n] * batch
+    missed = torch.zeros(batch, dtype=torch.float64, device="cpu")
     if route == "dense":
         values, vectors, accuracy = _dense(H, k, which, sizes)
         image = _images(H, vectors, accuracy)  # B, n, k
     else:
         krylov = Lanczos(H, which, sizes.block, seed)
         _, _, vectors = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
-        accuracy, iterations, products = krylov.accuracy, krylov.iterations, krylov.products
+        accuracy, iterations, products, missed = krylov.accuracy, krylov.iterations, krylov.products, krylov.missed
         image = _images(H, vectors, accuracy)
         values = (vectors.double() * image).sum(1)  # the Rayleigh quotient
     vectors = vectors.double()
@@ -116,6 +118,7 @@ def eigs(
         converged=converged,
         iterations=torch.tensor(iterations, device="cpu"),
         products=torch.tensor(products, device="cpu") + k,
+        missed_at_most=missed,
         route=route,
     )
 

@@ -31,6 +31,7 @@ from torch import Tensor
 from skipscope.cores import threads_for
 from skipscope.spectrum.krylov import Krylov
 from skipscope.spectrum.plan import Costs
+from skipscope.spectrum.unseen import FAILURE
 
 WELL_KNOWN = 0.1  # of its distance to the last wanted value: up to so large a residual the next value is well known
 FIRST_LOOK = 7  # steps of a trial
@@ -94,6 +95,8 @@ class Rounds:
                 next_known = residuals[:, k] <= WELL_KNOWN * distance + self.inner * scale
             confirmed = converged & same & next_known & confirm
             krylov.settled[now] = settled = confirmed | krylov.complete
+            if krylov.complete:
+                krylov.missed[now] = 0.0
             over = self._spent() | settled
             retry = ~over & converged & ~(same & confirm)
             leave = over | retry
@@ -120,6 +123,9 @@ class Rounds:
             bounds, steps_needed = krylov.bounds(values, coupling)
             settled = (bounds[:, :k] - ranks <= allowed[:, None]).all(1)  # B
             krylov.settled[now] = settled.to(krylov.settled.device)
+            for sample, whether in zip(now, settled.tolist(), strict=True):
+                if whether:
+                    krylov.missed[sample] = 0.0 if krylov.complete else FAILURE
             needed = steps_needed(ranks[:, -1] + allowed)  # B
             room = (self._products_left().cpu() // krylov.sides).clamp(max=self.trial_room - krylov.size)  # B, vectors
             go_on = ~settled & (room >= block) & (needed < krylov.steps + room // block)

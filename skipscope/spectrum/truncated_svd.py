@@ -64,6 +64,7 @@ class SVD:
     converged: Tensor  # B, k: the residual is at most the tolerance times the largest value, and the values were tried
     iterations: Tensor  # B: steps of a block
     products: Tensor  # B: vectors multiplied by A or A^T
+    missed_at_most: Tensor  # B: the probability that a wanted value was missed; NaN where nothing is proved of that
     route: str  # "dense" or "iterative"
     which: str  # "largest" or "smallest"
     counted: Tensor  # B: how many of the k values, from the largest on, are above zero for certain
@@ -134,7 +135,9 @@ def svd(
     krylov = GolubKahan(tall, which, tolerance, sizes.block, seed)
     _, U, V = iterate(krylov, k, sizes, tolerance, max_products or 100 * sizes.subspace)
     U, V = (U, V) if m >= n else (V, U)
-    return _finished(A, None, U, V, which, tolerance, krylov.accuracy, krylov.iterations, krylov.products)
+    return _finished(
+        A, None, U, V, which, tolerance, krylov.accuracy, krylov.iterations, krylov.products, krylov.missed
+    )
 
 
 def square_norm(A: Operator, found: SVD, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -214,8 +217,8 @@ def _by_matrices(A: Operator, k: int, which: Which, tolerance: float, sizes: Cos
     values, U, V, squares = (torch.cat(column) for column in zip(*parts, strict=True))
     U, V = U.to(A.dtype), V.to(A.dtype)
     iterations, products = [0] * A.shape[0], [min(A.shape[1:])] * A.shape[0]
-    matrices = (values, squares)
-    return _finished(A, matrices, U, V, which, tolerance, Accuracy.together(known), iterations, products)
+    matrices, missed = (values, squares), torch.zeros(A.shape[0], dtype=torch.float64, device="cpu")
+    return _finished(A, matrices, U, V, which, tolerance, Accuracy.together(known), iterations, products, missed)
 
 
 def _by_filters(A: Dense, k: int, tolerance: float, seed: int) -> SVD | None:
@@ -234,7 +237,8 @@ def _by_filters(A: Dense, k: int, tolerance: float, seed: int) -> SVD | None:
     accuracy = Accuracy(exponent, found.S[:, 0], torch.zeros(A.shape[0], device="cpu"), found.settled)
     batch = A.shape[0]
     counts = [found.filters] * batch, [found.products] * batch
-    result = _finished(A, None, U.to(A.dtype), V.to(A.dtype), "largest", tolerance, accuracy, *counts)
+    unknown = torch.full((batch,), torch.nan, dtype=torch.float64, device="cpu")
+    result = _finished(A, None, U.to(A.dtype), V.to(A.dtype), "largest", tolerance, accuracy, *counts, unknown)
     return replace(result, square_norm=scaled(matrix.square().sum((1, 2)), 2 * exponent))
 
 
@@ -248,6 +252,7 @@ def _finished(
     accuracy: Accuracy,
     iterations: Sequence[int],
     products: Sequence[int],
+    missed: Tensor,
 ) -> SVD:
     """Rayleigh quotients where there are no values yet, order, signs, and residuals from fresh products.
 
@@ -283,6 +288,7 @@ def _finished(
         converged=converged,
         iterations=torch.tensor(iterations, device="cpu"),
         products=torch.tensor(products, device="cpu") + 2 * k,
+        missed_at_most=missed,
         route="iterative" if matrices is None else "dense",
         which=which,
         counted=counted,

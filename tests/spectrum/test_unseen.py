@@ -11,6 +11,7 @@ from torch import Tensor
 import skipscope as ss
 from skipscope.spectrum import rounds
 from skipscope.spectrum.unseen import (
+    FAILURE,
     angle,
     eigenvalue_bounds,
     ends_bound,
@@ -167,6 +168,11 @@ def test_most_values_are_settled_by_the_trial(monkeypatch: pytest.MonkeyPatch) -
     assert found.converged.all()
     assert pairs.converged.all()
     assert not confirmed
+    assert (found.missed_at_most == FAILURE).all()
+    assert (pairs.missed_at_most == FAILURE).all()
     copies = ss.Dense(torch.eye(300, dtype=torch.float64)[None])
-    assert ss.svd(copies, 5, route="iterative", tol=1e-6).converged.all()
+    among = ss.svd(copies, 5, route="iterative", tol=1e-6)
+    assert among.converged.all()
     assert confirmed == [0]
+    assert among.missed_at_most.isnan().all()  # any five of them are right; that is not known of others
+    assert (ss.svd(copies, 5, route="dense").missed_at_most == 0).all()
