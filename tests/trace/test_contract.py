@@ -204,6 +204,30 @@ def test_what_no_module_returns_is_said_in_words() -> None:
     assert f"no map: {product.problem} ({product.unit})" in str(found)
 
 
+class Gated(nn.Module):
+    """A module that is called twice: its output is gated, then divided by twice a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+        self.gate, self.scale = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.rand(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + torch.tanh(self.gate) * self.linear(x)
+        return self.last(x + self.linear(x) / (2 * self.scale))
+
+
+def test_a_factor_that_the_block_computes_is_not_taken_for_one() -> None:
+    torch.manual_seed(0)
+    found = ss.trace(Gated(), torch.randn(3, 6)).contract()
+    assert found.holds
+    assert [unit.branches[0].factor for unit in found.units] == [None, None]
+    assert [str(unit.branches[0]) for unit in found.units] == ["mul(linear output)", "div(linear output (call 2))"]
+    second = found.export("nnsight")["units"][1]["branches"][0]
+    assert (second["factor"], second["expression"]) == (None, None)
+    assert "one of several calls of a module" in second["reason"]
+
+
 def test_a_graph_that_does_not_fit_the_hooks_gives_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a factor read wrongly out of the graph the equation does not hold, and no map is given."""
     from skipscope.trace.contract.chains import Chains

@@ -67,7 +67,7 @@ class _NNsight(_Library):
 
     def place(self, place: HookPlace) -> str:
         if place.call > 1:
-            raise _NoName(f"{place} is the {place.call}. call of one module, which nnsight's names do not tell apart")
+            raise _NoName(f"{place} is one of several calls of a module, which nnsight's names do not tell apart")
         index = "".join(f"[{part!r}]" for part in place.index)
         side = "output" if place.side == "output" else "inputs"
         # What is written into later has to be copied when it is met.
@@ -88,7 +88,7 @@ class _TransformerLens(_Library):
 
     def place(self, place: HookPlace) -> str:
         if place.call > 1:
-            raise _NoName(f"{place} is the {place.call}. call of one module, which the cache does not keep apart")
+            raise _NoName(f"{place} is one of several calls of a module, which the cache does not keep apart")
         if place.module not in self.names:
             raise _NoName(f"TransformerLens has no hook on {place.module}")
         if place.index not in (((), (0,)) if place.side == "output" else ((0, 0), (1, "hidden_states"))):

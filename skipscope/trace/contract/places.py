@@ -10,6 +10,7 @@ from torch import fx, nn
 
 Side = Literal["input", "output"]
 Kind = Literal["norm", "factor", "module", "operation"]
+PRODUCTS = ("mul", "div")  # operations that multiply
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,11 @@ class Summand:
         return next((step.what for step in self.steps if step.kind == "norm"), None)
 
     @property
-    def factor(self) -> float | str | list[float | str]:
-        """What the term is multiplied by: a number, or the name of a weight (LayerScale); several in a list."""
+    def factor(self) -> float | str | list[float | str] | None:
+        """What the term is multiplied by: a number, or the name of a weight (LayerScale); several in a list. None where
+        the block's own code computes it (the tanh of a gate)."""
+        if any(step.kind == "operation" and step.what.rstrip("_") in PRODUCTS for step in self.steps):
+            return None
         number = self.coefficient
         weights: list[float | str] = []
         for step in self.steps:
