@@ -16,6 +16,12 @@ def number(value: float) -> str:
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 or math.isinf(value) else f"{value:.1e}"
 
 
+def without_one_times(text: str) -> str:
+    """A sentence about a factor, "1 times as large", where the factor is 1 in as many digits as are shown: "about as
+    large"."""
+    return text.replace(" 1 times as ", " about as ")
+
+
 def share(value: float) -> str:
     """In per cent: no decimals from 1 % on, unless it is nearly all."""
     if math.isnan(value):

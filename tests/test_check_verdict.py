@@ -223,3 +223,13 @@ def test_a_model_and_its_hooks_are_left_alone() -> None:
     check(model, x())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_factor_of_one_is_said_as_one_says_it() -> None:
+    (rank,) = (rule for rule in rules_for("sgd") if rule.signal == "rank")
+    same = "samples differ in about as many directions at the last layer as at the first"
+    assert rank.in_words(1.0) == rank.in_words(0.9996) == rank.in_words(1.004) == same
+    assert rank.in_words(0.1) == same.replace("about", "0.1 times")
+    (growth, _) = (rule for rule in rules_for("sgd") if rule.signal == "growth")
+    assert growth.in_words(0.0) == "the last state is about as large as the first"
+    assert growth.in_words(2.0) == "the last state is 100 times as large as the first"

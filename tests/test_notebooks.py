@@ -17,6 +17,7 @@ import yaml
 import skipscope as ss
 from skipscope.inspection.tables import long_table, wide_table
 from tests.cli.test_help import parse
+from tests.monitor.loops import X, Y, small_model
 from tests.report.test_browser import CHROMIUM, FLAGS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -82,6 +83,10 @@ def test_bad_input(result: ss.Result, tmp_path: Path) -> None:
         ss.report()
     with pytest.raises(ss.InputError, match="got int"):
         ss.report(3)  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match="no dataset to show yet; a monitor has some after its first look"):
+        ss.report({})
+    with pytest.raises(ss.InputError, match="or several by their names, got dict"):
+        ss.report({"sizes": 3})  # type: ignore[dict-item]
     with pytest.raises(ss.InputError, match="positive number of pixels"):
         ss.report(result, height=0)
     with pytest.raises(ss.InputError, match="height='a': expected a positive number of pixels"):
@@ -107,6 +112,23 @@ def test_a_report_is_a_frame_of_its_own(result: ss.Result, tmp_path: Path) -> No
     assert inside is not None
     assert html.unescape(inside.group(1)).lower().startswith("<!doctype html>")
     assert page.save(tmp_path / "page.html").read_text(encoding="utf-8") == page.html
+
+
+def test_reports_of_a_monitor_and_of_datasets_by_their_names(result: ss.Result) -> None:
+    """A monitor while it watches, without a run folder: as the report of its run folder would be."""
+    model = small_model(blocks=2)
+    model.train()
+    with ss.Monitor(model, X[:8], 1, ["sizes"], None, targets=Y[:8]) as monitor:
+        monitor.step(1.0)
+        by_monitor, by_datasets = ss.report(monitor).html, ss.report(monitor.datasets).html
+    for page in (by_monitor, by_datasets):
+        assert "skipscope: monitor" in page
+        assert "no alarm rang in 1 step of training" in page
+        assert "While it trained" in page
+        assert "not complete" not in page
+    assert "have never seen data" not in by_monitor
+    both = ss.report({"a / b": result["profile"], "a - b": result["profile"]}).html  # no names of files
+    assert "skipscope: inspect" in both
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,15 @@ def test_commands_and_paths_of_a_page_exist(page: str) -> None:
     assert paths
     for path in paths:
         assert "NAME" in path or list(ROOT.glob(path)), path
+
+
+def test_the_page_on_installing_has_every_extra_and_the_extras_in_it() -> None:
+    """The table of docs/install.md against pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    extras = project["optional-dependencies"]
+    assert rows.keys() == extras.keys()
+    for name in ("dev", "integrations"):  # of `tutorials`, kaleido is named instead of the extra
+        (inside,) = re.findall(r"skipscope\[([\w,]+)\]", " ".join(extras[name]))
+        assert re.findall(r"`(\w+)`", rows[name]) == inside.split(",")

@@ -21,6 +21,7 @@ from torch import nn
 
 from skipscope.errors import InputError
 from skipscope.inspection.result import load
+from skipscope.report import write_report
 from skipscope.runs import RunFolder, as_json, digest, load_run
 from skipscope.runs.decisions import Decision
 from skipscope.runs.files import key_of
@@ -28,6 +29,7 @@ from skipscope.runs.lock import Lock
 from skipscope.runs.record import write_record
 from skipscope.runs.whole_files import write_whole
 from skipscope.sealed import KEY
+from tests.commands import run_command
 from tests.flips import flipped
 
 
@@ -325,6 +327,20 @@ def test_one_run_at_a_time_and_a_killed_one_is_no_run(tmp_path: Path) -> None:
         pass
     assert record(tmp_path)["status"] == "finished"
     assert files(tmp_path) == {"run.json"}
+
+
+def test_the_report_of_a_run_that_is_still_going_on_is_written_outside_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunFolder(tmp_path / "run", "a test") as run:
+        run.part("first", lambda: dataset(1.0))
+        with pytest.raises(InputError, match=r"still going on; .* with skipscope\.report\.write_page\(paths, out\)"):
+            write_report(tmp_path / "run")
+        assert run_command(monkeypatch, "report", tmp_path / "run") == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "wait for it or write the page outside of its folder, with --out FILE" in said
+        assert run_command(monkeypatch, "report", tmp_path / "run", "--out", tmp_path / "now.html") == 0
+    assert (tmp_path / "now.html").is_file()
 
 
 def test_a_saved_run_is_read_again(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from skipscope.check.diagnoses import Origin, diagnoses, listed, origin_of_not_finite
 from skipscope.check.forecast import Forecast
 from skipscope.check.remedies import NOT_FINITE, Trial, branch_ends, broken_in, trials, why_not
-from skipscope.check.rules import SIGNALS_IN_WORDS, Rule, by_signal, rules_for
+from skipscope.check.rules import Rule, by_signal, rules_for
 from skipscope.check.short_training import Lesson, ShortTraining, train_shortly
 from skipscope.check.signals import CALIBRATED, Measured, measured
 from skipscope.check.units import NoUnitsError, spectra_of_units
@@ -151,7 +151,7 @@ def _as_expected(found: Measured, unanswered: Mapping[str, str], all_rules: tupl
         if math.isnan(value) or any(rule.name in unanswered for rule in rules):
             continue
         limits = ", ".join(sorted(rule.limit for rule in rules))
-        words = SIGNALS_IN_WORDS[signal].format(rules[0].shown(value))
+        words = rules[0].in_words(value)
         near = any(rule.near(value, found.errors.get(signal, 0.0)) for rule in rules)
         numbers = {signal: rules[0].plain(value)}
         findings.append(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from skipscope.optimisers import kind_of
+from skipscope.wording import without_one_times
 
 DEVIATIONS = 2.0  # standard errors of a signal from a threshold that it is near to
 
@@ -78,6 +79,10 @@ class Rule:
         if self.above:
             return min(1 - math.log(max(value, 1.0)) / math.log(self.threshold), 1.0)
         return min((value - self.threshold) / (1 - self.threshold), 1.0)
+
+    def in_words(self, value: float) -> str:
+        """What the signal says, whether the rule is broken or not."""
+        return without_one_times(SIGNALS_IN_WORDS[self.signal].format(self.shown(value)))
 
     def shown(self, value: float) -> str:
         return "-" if math.isnan(value) else f"{self.plain(value):.3g}"

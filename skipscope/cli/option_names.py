@@ -18,6 +18,7 @@ import typer
 PHRASES = {
     "--units": ("ss.trace(model, x, units=['path.of.module', ...])", "--units path.of.module,..."),
     "--resume": ("former='resume'", "--resume"),
+    "--out": ("skipscope.report.write_page(paths, out)", "--out FILE"),
 }
 CALIBRATE = ("calibrate=True of ss.trace and ss.inspect", "inspect --calibrate")
 

@@ -19,7 +19,7 @@ from skipscope.findings.sentences import (
     outside_usual,
     usual_words,
 )
-from skipscope.wording import counted, number, share
+from skipscope.wording import counted, number, share, without_one_times
 
 OUTSTANDING = 2.0  # times its neighbours: what a unit is named for
 NEIGHBOURS = 2  # to each side, of the same stage and kind
@@ -214,7 +214,7 @@ def ends_as_usual(network: MeasuredNetwork) -> Iterator[Finding]:
         value, range_ = network.whole(quantity), network.usual(quantity, network.kind)
         usual = range_ is not None and value in range_
         if math.isfinite(value) and (usual or not network.comparable):
-            parts.append(words.format(number(value)))
+            parts.append(without_one_times(words.format(number(value))))
             numbers[quantity] = value
     if not parts:
         return

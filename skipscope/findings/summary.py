@@ -29,7 +29,7 @@ PANELS_OF_ALARMS = {
     "gradients vanish": ("loss", "gradient_rms"),
     "a unit died": ("loss", "branch_spread"),
     "samples become alike": ("loss", "state_spread"),
-    "too sharp for the rate": ("loss", "rate"),
+    "too sharp for the rate": ("loss", "sharpness"),
     "not finite": ("loss", "state_rms"),
 }
 # How much a reader has to know of a claim with each verdict.

@@ -346,8 +346,23 @@ class Hessian(Operator):
                 choice = route == FORWARD and BACKWARD in found and self.device.type == "cpu"
                 fastest = self._fastest_on_a_cpu() if choice else route
                 return fastest, "; ".join(reasons), agreement, asymmetry[route]
+        wrong = {route: error for route, error in asymmetry.items() if bool(found[route].isfinite().all())}
+        if not wrong:
+            raise InputError(self._not_finite())
         raise InputError(
             f"{self.name}: its products are not symmetric ("
-            + ", ".join(f"{route}: off by {error:.1e}" for route, error in asymmetry.items())
+            + ", ".join(f"{route}: off by {error:.1e}" for route, error in wrong.items())
             + "); an operation of the model or the loss has a wrong second derivative; write it with other operations"
+        )
+
+    def _not_finite(self) -> str:
+        """What is said of products with NaN or infinite entries; the loss itself is finite, or would be refused."""
+        gradient = "finite" if bool(self.gradient.isfinite().all()) else "not finite either"
+        larger = "" if self.dtype == torch.float64 else "; dtype=torch.float64 holds larger numbers"
+        return (
+            f"{self.name}: its products are not finite (NaN or infinite), although the loss is {self.loss:.3g}; its "
+            f"gradient is {gradient}, and the largest weight {self.theta.abs().max().item():.3g}. Usually numbers are "
+            "so large that derivatives overflow, as after a training that diverged, or an operation has no second "
+            "derivative there (a square root or a norm at exactly zero). Take weights from before that, or change the "
+            f"operation{larger}"
         )

@@ -21,6 +21,7 @@ from skipscope.runs.whole_files import write_whole
 
 FOLDER = "skipscope.report"
 LIBRARY = "plotly.min.js"
+POWER_OF_TEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?e-\d+(?![\w.]\w|\w)")
 PICTURES = ("png", "svg", "pdf", "jpg", "webp")
 
 
@@ -37,6 +38,7 @@ def rendered(template: str, scripts: Mapping[str, str], *, files: bool = False, 
         lstrip_blocks=True,
     )
     environment.filters["json"] = lambda value: Markup(_embedded(value))
+    environment.filters["numbers"] = lambda text: Markup(with_whole_numbers(text))
     code = {name: Markup(text) for name, text in scripts.items()}
     policy = policy_for(scripts.values(), files=files)
     return environment.get_template(template).render(**content, **code, policy=policy)
@@ -81,6 +83,13 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
         )
         taken.add(found[name].casefold())
     return found
+
+
+def with_whole_numbers(text: str) -> str:
+    """Text as HTML in which no line ends inside of a number such as 6.7e-05, after whose hyphen a browser may break."""
+    from markupsafe import escape
+
+    return POWER_OF_TEN.sub(r'<span class="number">\g<0></span>', str(escape(text)))
 
 
 def _embedded(value: Any) -> str:

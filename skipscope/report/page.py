@@ -25,6 +25,8 @@ from skipscope.runs.whole_files import write_whole
 
 TEMPLATE = "page.html.jinja"
 SCRIPTS = ("config", "theme", "figures", "files", "map")
+# Of a run that is still going on; the command line has its own words for it.
+OUTSIDE = "write the page outside of its folder, with skipscope.report.write_page(paths, out)"
 
 
 def write_report(path: Path | str) -> Path:
@@ -35,7 +37,7 @@ def write_report(path: Path | str) -> Path:
     saved = load_run(path)
     content = content_of(saved)
     figures = {name: picture.figure for section in content.sections for name, picture in section.view.figures.items()}
-    with RunFolder.reopened(saved.path) as run:
+    with RunFolder.reopened(saved.path, OUTSIDE) as run:
         for name, file in file_names(figures).items():
             run.write_text(f"figures/{file}.html", figure_page(figures[name], name))
         if figures:  # one copy of the library beside the figures serves them all

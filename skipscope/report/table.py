@@ -23,6 +23,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     about: str = ""  # what is in it and how to read it
     names: int = 1
+    sentences: bool = False  # whether cells hold some: on a phone they stand below each other
 
     def __str__(self) -> str:
         # A line end in a name would make a row of its own.

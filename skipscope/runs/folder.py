@@ -134,11 +134,14 @@ class RunFolder:
             raise
 
     @classmethod
-    def reopened(cls, path: Path) -> Self:
-        """A run that is there, to add files that are made from what is in it; its record stays but for their hashes."""
+    def reopened(cls, path: Path, instead: str = "read it as it is") -> Self:
+        """A run that is there, to add files that are made from what is in it; its record stays but for their hashes.
+
+        instead: what a refusal advises where the run is still going on.
+        """
         run = cls.__new__(cls)
         run.path, run._ends, run._listening = path, False, []
-        run._lock = Lock(path, read_record(path)[0]["what"])
+        run._lock = Lock(path, read_record(path)[0]["what"], instead)
         try:
             run.record, run._seal = read_record(path)  # once more: it may have changed until the folder was ours
             remove_half_written(path)

@@ -21,9 +21,10 @@ _OPENED = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O
 class Lock:
     NAME = ".lock"
 
-    def __init__(self, folder: Path, what: str) -> None:
-        """Take the folder, which is made where it is not there, or say who has it."""
-        self._folder = folder
+    def __init__(self, folder: Path, what: str, instead: str = "choose another folder") -> None:
+        """Take the folder, which is made where it is not there, or say who has it. instead: what to do then, other than
+        wait."""
+        self._folder, self._instead = folder, instead
         self._path = folder / self.NAME
         self._made: list[Path] = []  # folders, the innermost first
         self._found = False  # was the file there?
@@ -60,7 +61,7 @@ class Lock:
             if error.errno in _TAKEN:
                 file.close()
                 raise InputError(
-                    f"{self._folder} holds a run of {what} that is still going on; wait for it or choose another folder"
+                    f"{self._folder} holds a run of {what} that is still going on; wait for it or {self._instead}"
                 ) from error
             self.lacking = (
                 f"the file system of {self._folder} has no locks ({reason_of(error)}): a second run in this folder "

@@ -67,7 +67,7 @@ def test_nothing_unusual_is_said_so_with_the_numbers() -> None:
     ends, units = findings_of({"profile": profile()})
     assert (ends.severity, ends.measure) == (units.severity, units.measure) == ("normal", "profile")
     assert ends.sentence == (
-        "As usual for units of linear layers: gradients come back 1 times as large; the last state is 1 times as large "
+        "As usual for units of linear layers: gradients come back about as large; the last state is about as large "
         "as the first."
     )
     assert ends.numbers == {"gradient_growth": 1, "state_growth": 1}
@@ -151,8 +151,8 @@ def test_a_network_whose_norms_have_never_seen_data_is_not_compared_with_others(
     unseen = grown.assign_attrs(notes="4 of 4 batch norms have never seen data (mean 0, variance 1)")
     (finding,) = findings_of({"profile": unseen})
     assert finding.sentence == (
-        "Sizes are not compared with other models, because batch norms have never seen data: gradients come back 1 "
-        "times as large; the last state is 1000 times as large as the first."
+        "Sizes are not compared with other models, because batch norms have never seen data: gradients come back "
+        "about as large; the last state is 1000 times as large as the first."
     )
     assert finding.severity == "notable"
 
@@ -417,7 +417,7 @@ def test_sizes_are_those_of_the_other_tokens_where_the_first_is_massive() -> Non
         "The state of the first token is 500 times as large as those of the others at the entry of body.3, most in "
         "channel 4; sizes of states and branches here are without it."
     )
-    assert "the last state is 1 times as large as the first (without the first token)" in found["usual ends"].sentence
+    assert "the last state is about as large as the first (without the first token)" in found["usual ends"].sentence
     assert "branches are 0.2 of their skips (without the first token)" in found["usual units"].sentence
     like_others = findings_of({"profile": leaning, "depth_use": depth_use(2.0)}, most=20)
     assert {"idle units", "state growth"} <= {finding.name for finding in like_others}

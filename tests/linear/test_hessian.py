@@ -531,6 +531,35 @@ class LopsidedNet(nn.Module):
         return self.last(Lopsided.apply(self.first(x)))
 
 
+def test_products_that_are_not_finite_are_called_that() -> None:
+    """At zero |y|^1.5 has a loss and a gradient, and an infinite second derivative."""
+    model = nn.Linear(4, 3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    at_zero = torch.randn(8, 4), torch.zeros(8)
+    with pytest.raises(ss.InputError, match=r"its products are not finite .* its gradient is finite") as refused:
+        Hessian(model, lambda output, _: output.abs().pow(1.5).mean(), at_zero)
+    assert "not symmetric" not in str(refused.value)
+    assert "dtype=torch.float64" in str(refused.value)
+    with pytest.raises(ss.InputError, match="not finite") as refused:
+        Hessian(model, lambda output, _: output.abs().pow(1.5).mean(), at_zero, dtype=torch.float64)
+    assert "dtype=torch.float64" not in str(refused.value)
+
+
+def test_products_that_overflow_are_called_not_finite_and_float64_holds_them() -> None:
+    """The second derivative is the square of the input, 1e40; float32 ends at 3e38."""
+    model = nn.Linear(4, 3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    large = torch.full((8, 4), 1e20), torch.zeros(8)
+    with pytest.raises(ss.InputError, match="its products are not finite"):
+        Hessian(model, lambda output, _: output.square().mean(), large)
+    found = Hessian(model, lambda output, _: output.square().mean(), large, dtype=torch.float64)
+    assert found.asymmetry < 1e-12
+
+
 @pytest.mark.parametrize("mode", ["exact", "lanczos"])
 def test_products_that_are_not_symmetric_are_refused(mode: str) -> None:
     torch.manual_seed(0)

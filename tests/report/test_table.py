@@ -107,3 +107,13 @@ def test_counts_of_the_law_are_exact() -> None:
     dataset = xarray.Dataset(data, coordinates, {"measure": "law", "network": "a net"})
     rows = law_view({"law": dataset}).tables[1].rows
     assert rows[0][3:] == ["16384", "2000", "1001", "12382", "12383", "2000", "2001", "1000.5", "999"]
+
+
+def test_small_numbers_stay_on_one_line() -> None:
+    """A browser would break 6.7e-05 after its hyphen."""
+    from skipscope.report.document import with_whole_numbers
+
+    assert with_whole_numbers("6.7e-05 times") == '<span class="number">6.7e-05</span> times'
+    assert with_whole_numbers("from -1e-12, to <b>") == 'from <span class="number">-1e-12</span>, to &lt;b&gt;'
+    for text in ("stage1.0", "made-2", "1.19e+03", "v1.0e-2x", "time-1e", "layer.2e-1.conv"):
+        assert with_whole_numbers(text) == text

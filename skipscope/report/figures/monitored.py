@@ -8,9 +8,14 @@ from typing import Any, NamedTuple
 import numpy
 import xarray
 
-from skipscope.report.charts import Axis, Series, axis, chart, reference
-from skipscope.report.style import GREY, named_ticks, names_of, needs_logarithm, styled, thinned
+from skipscope.errors import InputError
+from skipscope.report.charts import Axis, Series, axis, chart
+from skipscope.report.style import COLOURS, GREY, named_ticks, names_of, needs_logarithm, styled, thinned
+from skipscope.wording import number
 
+ALARMS = "alarms"  # the name of the dataset that has them, one row each
+TOO_SHARP = "too sharp for the rate"  # the alarm whose value is that of a panel
+ALARM_COLOUR = COLOURS[1]
 SCALE = 2.0  # powers of ten of a change that the colours of a heat map reach to
 LINE_HEIGHT = 230  # of a row of panels
 
@@ -59,8 +64,18 @@ def values_of(parts: Mapping[str, xarray.Dataset], one: Followed) -> xarray.Data
 
 def monitored(parts: Mapping[str, xarray.Dataset]) -> Any:
     """parts: the datasets of a monitor, by the name of the measure. One panel per quantity; of all units, or weights,
-    the median, with a band from the smallest to the largest. Alarms are vertical lines."""
+    the median, with a band from the smallest to the largest. Alarms are vertical lines. That the loss is too sharp for
+    the rate may have rung between two looks, at a new rate: a diamond is the value that it rang at, with the threshold.
+    """
+    if not isinstance(parts, Mapping) or not all(isinstance(data, xarray.Dataset) for data in parts.values()):
+        raise InputError("monitored: expected the datasets of a monitor by their names, such as monitor.datasets")
     shown = [(one, values) for one in (*WHOLE, *OF_UNITS) if (values := values_of(parts, one)) is not None]
+    if not shown:
+        raise InputError(
+            "monitored: there is nothing to draw; expected the datasets of a monitor by their names, such as "
+            f"monitor.datasets after a look, got {', '.join(map(str, parts)) or 'none'}"
+        )
+    end = max([*(float(values["step"].max()) for _, values in shown), *map(float, alarm_steps(parts))])
     series: list[Series] = []
     y: list[Axis] = []
     for panel, (one, values) in enumerate(shown):
@@ -79,15 +94,15 @@ def monitored(parts: Mapping[str, xarray.Dataset]) -> Any:
             )
         )
         finite = numbers[numpy.isfinite(numbers)]
-        if finite.size:
-            ends = [float(finite.min()), float(finite.max())]
-            series += [reference([rang, rang], ends, panel=panel, dash="dot") for rang in alarm_steps(parts)]
+        if one.part == "sharpness" and (rang := too_sharp(parts)) is not None:
+            marks = _marks_of(rang, panel, end)
+            series += marks
+            finite = numpy.concatenate([finite, *(numpy.asarray(mark.y) for mark in marks)])
         y.append(axis(one.label, log=needs_logarithm(finite)))
-    end = max(float(values["step"].max()) for _, values in shown)
     columns = 2 if len(shown) > 1 else 1
     rows = -(-len(shown) // columns)
     last = [panel + columns >= len(shown) for panel in range(rows * columns)]
-    return chart(
+    figure = chart(
         series,
         panels=[one.title for one, _ in shown],
         columns=columns,
@@ -97,6 +112,49 @@ def monitored(parts: Mapping[str, xarray.Dataset]) -> Any:
         vertical_spacing=0.25 / rows,
         horizontal_spacing=0.12,
     )
+    for alarm in alarm_steps(parts):  # as high as the panel, whatever its axis becomes beside another training
+        figure.add_vline(alarm, line={"color": GREY, "width": 1, "dash": "dot"}, row="all", col="all")
+    return figure
+
+
+class Rang(NamedTuple):
+    step: int
+    value: float
+    threshold: float
+
+
+def too_sharp(parts: Mapping[str, xarray.Dataset]) -> Rang | None:
+    """When the loss was too sharp for the rate; None where that alarm did not ring, or at no finite value."""
+    alarms = parts.get(ALARMS)
+    if alarms is None or TOO_SHARP not in names_of(alarms, "name"):
+        return None
+    one = alarms.isel(alarm=names_of(alarms, "name").index(TOO_SHARP))
+    found = Rang(int(one["step"]), float(one["value"]), float(one["threshold"]))
+    return found if numpy.isfinite(found).all() else None
+
+
+def _marks_of(rang: Rang, panel: int, end: float) -> list[Series]:
+    """The value that the alarm rang at, and the threshold."""
+    step, value, threshold = rang
+    colour = {"color": ALARM_COLOUR}
+    line = {"line": {**colour, "width": 1, "dash": "dash"}, "marker": None, "textposition": "top right"}
+    line |= {"hoverinfo": "skip", "meta": {"drawn": "only"}}
+    mark = {
+        "marker": {**colour, "symbol": "diamond", "size": 10},
+        "textposition": "middle left" if step > end / 2 else "middle right",
+        "meta": {"series": f"alarm: {TOO_SHARP}"},
+    }
+    return [
+        _mark("threshold", [0.0, end], [threshold] * 2, "lines", [f"alarm above {number(threshold)}", ""], panel, line),
+        _mark("alarm", [step], [value], "markers", [f"alarm at {number(value)}"], panel, mark),
+    ]
+
+
+def _mark(
+    name: str, x: list[float], y: list[float], mode: str, text: list[str], panel: int, more: Mapping[str, Any]
+) -> Series:
+    hover = "step %{x}: %{y:.3g}"
+    return Series(name, x, y, hover, panel=panel, mode=f"{mode}+text", labelled=False, text=text, more=more)
 
 
 def _with_numbers(values: numpy.ndarray, step: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:

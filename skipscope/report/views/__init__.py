@@ -55,12 +55,13 @@ class ViewOfMeasure:
 
     heading: str
     view: Callable[[Mapping[str, xarray.Dataset]], View]
+    beside: tuple[str, ...] = ()  # other measures whose datasets the view is given too, shown by views of their own
 
 
 VIEWS = {  # by measure, in the order in which a report shows them
     "sweep": ViewOfMeasure("Models side by side", sweep_view),
     "alarms": ViewOfMeasure("Alarms", alarms_view),
-    "monitor": ViewOfMeasure("While it trained", monitor_view),
+    "monitor": ViewOfMeasure("While it trained", monitor_view, beside=("alarms",)),
     "history": ViewOfMeasure("Training", history_view),
     "profile": ViewOfMeasure("Profile", profile_view),
     "spectra": ViewOfMeasure("Singular values", spectra_view),
@@ -106,7 +107,16 @@ def sections_of(datasets: Mapping[str, xarray.Dataset]) -> list[Section]:
             by_measure.setdefault(str(data.attrs.get("measure", "")), {})[name] = data
     known = VIEWS if VIEWS.keys() >= by_measure.keys() else {**VIEWS, **registered_views(frozenset(VIEWS))}
     measures = [*(measure for measure in known if measure in by_measure), *sorted(by_measure.keys() - known.keys())]
-    return [_section(measure, by_measure[measure], known) for measure in measures]
+    return [_section(measure, _given(measure, by_measure, known), known) for measure in measures]
+
+
+def _given(
+    measure: str, by_measure: Mapping[str, dict[str, xarray.Dataset]], known: Mapping[str, ViewOfMeasure]
+) -> dict[str, xarray.Dataset]:
+    """The datasets of a measure, and those that its view wants beside them."""
+    beside = known[measure].beside if measure in known else ()
+    others = [data for other in beside for data in by_measure.get(other, {}).items()]
+    return by_measure[measure] | dict(others)
 
 
 def _section(measure: str, datasets: Mapping[str, xarray.Dataset], known: Mapping[str, ViewOfMeasure]) -> Section:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy
 import xarray
 
-from skipscope.report.figures.monitored import OF_UNITS, monitored, monitored_units, values_of
+from skipscope.report.figures.monitored import OF_UNITS, WHOLE, monitored, monitored_units, too_sharp, values_of
 from skipscope.report.style import names_of
 from skipscope.report.table import Cell, Table, number, table_of
 from skipscope.report.views.view import Curve, Picture, Scale, UnitCurves, UnitNumbers, View, counted, network_of
 
 CAPTION = (
     "The training over its steps. Of all units, or weights, the median, with a band from the smallest to the largest; "
-    "dotted lines: alarms. Measured in evaluation mode at the monitor's own batch; the loss is that of the training."
+    "dotted lines: alarms.{too_sharp} Measured in evaluation mode at the monitor's own batch; the loss is that of the "
+    "training."
 )
 CAPTION_OF_UNITS = (
     "Every unit over the steps: how much a size has changed since the first look. Blue: smaller, red: larger; colours "
@@ -23,21 +25,35 @@ CAPTION_OF_UNITS = (
 ABOUT = (
     "At the first and the last look of each measure, medians over the samples; of all units the smallest and largest."
 )
-ABOUT_ALARMS = "Each rule rings once; the step is that of the look at which it rang."
+ABOUT_ALARMS = (
+    "Each rule rings once; the step is that of the look, or the new rate, at which it rang, and the value what was "
+    "compared with the threshold."
+)
+CAPTION_OF_TOO_SHARP = (
+    " Diamond: the last sharpness over what the rate of that step bears, at which the alarm rang; dashed line: its "
+    "threshold."
+)
 # Of the map: quantities of the last look that have one number per unit.
 SCALES: dict[str, Scale] = {"gradient_gain": "gain", "branch_over_skip": "share", "value": "gain"}
 
 
 def monitor_view(datasets: Mapping[str, xarray.Dataset]) -> View:
-    parts = {str(data.attrs["part"]): data for data in datasets.values()}
-    figures = {"monitor": Picture(CAPTION, monitored(parts))} if _drawable(parts) else {}
+    parts = {str(data.attrs.get("part", data.attrs["measure"])): data for data in datasets.values()}
+    figures = {}
+    if _drawable(parts):
+        figures["monitor"] = Picture(CAPTION.format(too_sharp=_about_too_sharp(parts)), monitored(parts))
     if "sizes" in parts and parts["sizes"].sizes["step"] > 1:
         figures["monitor-units"] = Picture(CAPTION_OF_UNITS, monitored_units(parts["sizes"]))
     return View([_table(parts)], figures, _sentences(parts), _numbers(parts), _curves(parts))
 
 
 def _drawable(parts: Mapping[str, xarray.Dataset]) -> bool:
-    return "loss" in parts or any(values_of(parts, one) is not None for one in OF_UNITS)
+    return any(values_of(parts, one) is not None for one in (*WHOLE, *OF_UNITS))
+
+
+def _about_too_sharp(parts: Mapping[str, xarray.Dataset]) -> str:
+    drawn = any(one.part == "sharpness" and values_of(parts, one) is not None for one in WHOLE)
+    return CAPTION_OF_TOO_SHARP if drawn and too_sharp(parts) is not None else ""
 
 
 def _table(parts: Mapping[str, xarray.Dataset]) -> Table:
@@ -71,6 +87,9 @@ def _sentences(parts: Mapping[str, xarray.Dataset]) -> list[str]:
         value, limit = float(last_look["value"]), float(last_look["limit"])
         bears = f", the rate bears {number(limit)}" if numpy.isfinite(limit) else ""
         found.append(f"The sharpness at the last look is {number(value)}{bears}.")
+        rang = too_sharp(parts)
+        if rang is not None:
+            found.append(f"At step {rang.step} it was {number(rang.value)} times what the rate of that step bears.")
     return found
 
 
@@ -117,4 +136,4 @@ def alarms_view(datasets: Mapping[str, xarray.Dataset]) -> View:
         "threshold": "threshold",
     }
     tables = [table_of(data, "Alarms", columns, ABOUT_ALARMS, names=4) for data in datasets.values()]
-    return View(tables)
+    return View([replace(table, sentences=True) for table in tables])
