@@ -50,6 +50,8 @@ def executed(source: Path) -> Any:
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         cell.metadata = {}  # times of execution change from run to run
+        if cell.cell_type == "code":  # progress and warnings have paths of this machine
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return notebook
 
 
@@ -66,9 +68,9 @@ def markdown(notebook: Any, name: str) -> str:
 
 
 def shown(output: Any, name: str, number: int, place: int) -> str:
-    """An output as Markdown; empty for what is on standard error (progress, warnings)."""
+    """An output as Markdown."""
     if output.output_type == "stream":
-        return f"```text\n{output.text.rstrip()}\n```" if output.name == "stdout" else ""
+        return f"```text\n{output.text.rstrip()}\n```"
     content = output.data
     if "image/png" in content:
         picture = TUTORIALS / f"{name}-{number}-{place}.png"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ class Kept:
         self.steps, self.judge = Steps(), Judge()
         self.recorded: dict[str, Recorded] = {}
         self.folder: RunFolder | None = None
+        self._folder_of: Callable[..., RunFolder]  # set where there is a folder
         self._forgotten: set[str] = set()  # datasets of which steps were counted again
 
     @property
@@ -74,7 +77,8 @@ class Kept:
             "trunk": {**trunk.to_dict(), "notes": notes},
         }
         device = next((weight.device.type for weight in model.parameters()), "cpu")
-        self.folder = RunFolder(out, WHAT, parameters={**about, **parameters}, seed=seed, device=device, former=former)
+        self._folder_of = partial(RunFolder, out, WHAT, parameters={**about, **parameters}, seed=seed, device=device)
+        self.folder = self._folder_of(former=former)
         for name, data in self.folder.datasets().items():
             if name == LOSS:
                 self.steps = Steps.of(data)
@@ -86,6 +90,19 @@ class Kept:
         # Where no losses were given, looks and alarms tell how far the training was.
         looks = [one.steps[-1] for one in self.recorded.values()]
         self.steps.last = max([self.steps.last, *looks, *(alarm.step for alarm in self.alarms)])
+
+    def reopen(self) -> None:
+        """The run folder, after its end. One that cannot be opened again does not end a training."""
+        if self.folder is None:
+            return
+        notes = self.folder.record.get("notes", [])
+        try:
+            self.folder = self._folder_of(former="resume")
+        except (InputError, OSError) as error:
+            self.folder = None
+            warn(f"the monitor cannot go on in its run folder: {first_line(error)}")
+        for note in notes:
+            self.note(note)
 
     def save(self) -> None:
         """A disk that is full does not end a training: what was measured stays in memory until the next time."""

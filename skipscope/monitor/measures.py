@@ -34,8 +34,8 @@ from skipscope.measure.layers import acting_weights
 from skipscope.measure.selection import labels
 from skipscope.monitor.objective import Objective
 from skipscope.monitor.sharpness import Rate, sharpness
-from skipscope.spectrum import condition_number, svd
-from skipscope.trace import Point, Trunk
+from skipscope.spectrum import SVD, condition_number, svd
+from skipscope.trace import Point, Trunk, Unit
 from skipscope.trace.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def singular(look: Look) -> xarray.Dataset:
 
     rows = []
     for unit in look.trunk.units:
-        found = svd(unit.jacobian(look.some), k=1, tol=VALUE_TOLERANCE, seed=look.seed)
+        found = largest_value(unit, look)
         converged = bool(found.converged[:, 0].all())
         largest = float(numpy.median(found.S[:, 0].cpu().numpy()))  # torch's is the lower of two in the middle
         rows.append((largest, float(found.residuals[:, 0].max()), converged))
@@ -127,20 +127,28 @@ def singular(look: Look) -> xarray.Dataset:
     return xarray.Dataset(data, labels(list(look.trunk.units)), {"samples": look.some.batch})
 
 
+def largest_value(unit: Unit, look: Look, max_products: int | None = None) -> SVD:
+    return svd(unit.jacobian(look.some), k=1, tol=VALUE_TOLERANCE, max_products=max_products, seed=look.seed)
+
+
 def stable_rank(look: Look) -> xarray.Dataset:
     import xarray
 
-    weights = _weights(look)
+    weights = trained_weights(look)
     largest, ranks, converged = [], [], []
     for weight in weights.values():
-        matrix = weight.detach().float().flatten(1)
-        found = svd(Dense(matrix), k=1, tol=1e-3, seed=look.seed)
+        found = leading_value(weight, look.seed)
         top = float(found.S[0, 0])
         largest.append(top)
-        ranks.append(float(matrix.double().square().sum()) / top**2 if top > 0 else math.nan)
+        square = float(weight.detach().float().double().square().sum())
+        ranks.append(square / top**2 if top > 0 else math.nan)
         converged.append(bool(found.converged[0, 0]))
     data = {"stable_rank": ("weight", ranks), "value": ("weight", largest), "converged": ("weight", converged)}
     return xarray.Dataset(data, {"weight": [*weights], "unit_of_weight": ("weight", _units_of(look, weights))})
+
+
+def leading_value(weight: torch.Tensor, seed: int) -> SVD:
+    return svd(Dense(weight.detach().float().flatten(1)), k=1, tol=1e-3, seed=seed)
 
 
 def neighbours(look: Look) -> xarray.Dataset:
@@ -166,12 +174,10 @@ def neighbours(look: Look) -> xarray.Dataset:
 def conditions(look: Look) -> xarray.Dataset:
     import xarray
 
-    found = conditioning(look.trunk.model, None, states=False)
+    found = condition_of_weights(look)
     weights = found["weight_condition"].sel(reduction="max", drop=True)
     names = [str(name) for name in weights["weight"].values]
-    states = [
-        float(condition_number(by_sample(look.point.entry(unit), unit.batch_axis)).value) for unit in look.trunk.units
-    ]
+    states = [condition_of_state(look, unit) for unit in look.trunk.units]
     return xarray.Dataset(
         {"weight_condition": ("weight", weights.values), "state_condition": ("unit", states)},
         {
@@ -180,6 +186,15 @@ def conditions(look: Look) -> xarray.Dataset:
             "unit_of_weight": ("weight", _units_of(look, dict.fromkeys(names))),
         },
     )
+
+
+def condition_of_weights(look: Look, names: list[str] | None = None) -> xarray.Dataset:
+    """names: of weights, all by default."""
+    return conditioning(look.trunk.model, None, layers=names, states=False)
+
+
+def condition_of_state(look: Look, unit: Unit) -> float:
+    return float(condition_number(by_sample(look.point.entry(unit), unit.batch_axis)).value)
 
 
 def sharpness_of(look: Look) -> xarray.Dataset:
@@ -201,7 +216,7 @@ def _over_samples(data: xarray.Dataset) -> xarray.Dataset:
     return data.median("sample", skipna=True, keep_attrs=True) if "sample" in data.dims else data
 
 
-def _weights(look: Look) -> dict[str, torch.Tensor]:
+def trained_weights(look: Look) -> dict[str, torch.Tensor]:
     found = acting_weights(look.trunk.model)
     return {name: weight for name, weight in found.items() if weight.numel() and weight.is_floating_point()}
 
@@ -218,24 +233,21 @@ def _units_of(look: Look, weights: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Measure:
-    """guess: what a look costs before it has been tried, in steps of the training (`pace.py`)."""
-
     name: str
     measure: Callable[[Look], xarray.Dataset]
-    guess: float
     needs: str = ""  # "loss": a loss; "streams": units that mix streams; "pairs": two units
 
 
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure("sizes", sizes, 5),
-        Measure("stable_rank", stable_rank, 10),
-        Measure("streams", streams_of, 5, "streams"),
-        Measure("conditioning", conditions, 10),
-        Measure("singular", singular, 80),
-        Measure("sharpness", sharpness_of, 60, "loss"),
-        Measure("alignment", neighbours, 100, "pairs"),
+        Measure("sizes", sizes),
+        Measure("stable_rank", stable_rank),
+        Measure("streams", streams_of, "streams"),
+        Measure("conditioning", conditions),
+        Measure("singular", singular),
+        Measure("sharpness", sharpness_of, "loss"),
+        Measure("alignment", neighbours, "pairs"),
     )
 }
 
@@ -244,6 +256,8 @@ def lacking(measure: Measure, trunk: Trunk, objective: Objective | None) -> str:
     """Why a measure cannot be made of this model; empty where it can."""
     if measure.needs == "loss" and objective is None:
         return "it needs the loss of the training; pass targets= or loss="
+    if measure.needs == "loss" and not any(weight.requires_grad for weight in trunk.model.parameters()):
+        return "it needs weights that are trained, and none of the model's requires gradients"
     if measure.needs == "streams" and not any(unit.kind == "streams" for unit in trunk.units):
         return "no unit mixes several streams"
     if measure.needs == "pairs" and len(trunk.units) < 2:

@@ -10,10 +10,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from skipscope.errors import InputError, first_line
+from skipscope.measure.profile import along_random_direction
 from skipscope.monitor.measures import MEASURES, Look, lacking
 from skipscope.monitor.objective import Objective
 from skipscope.monitor.sharpness import Rate
+from skipscope.numerics import random_numbers
 from skipscope.trace import Trunk, trace
+from skipscope.trace.inputs import Inputs
 from skipscope.trace.undisturbed import unwrapped
 
 
@@ -34,24 +37,36 @@ def check_numbers(every: Any, budget: Any, samples: Any, seed: Any) -> None:
         raise InputError(f"seed={seed!r}: expected a whole number")
 
 
-def check_objects(optimizer: Any, rate: Any, out: Any, on_alarm: Any) -> None:
+def check_objects(optimizer: Any, rate: Any, out: Any, on_alarm: Any, follow: Any) -> None:
     if out is not None and not isinstance(out, str | os.PathLike):
         raise InputError(f"out={out!r}: expected the path of a run folder, or None for none")
     if on_alarm is not None and not callable(on_alarm):
         raise InputError(f"on_alarm={on_alarm!r}: expected a function of an alarm")
     if optimizer is not None and not hasattr(optimizer, "param_groups"):
         raise InputError(f"optimizer={optimizer!r}: expected a torch.optim.Optimizer; a number is given as rate=")
+    if optimizer is not None and rate is not None:
+        raise InputError("expected optimizer= or rate=, got both; the rate is that of the optimizer where there is one")
+    if follow is not None and not isinstance(follow, nn.Module):
+        raise InputError(f"follow={follow!r}: expected the sharded model that is trained, a torch.nn.Module")
     _check_rate(rate)
 
 
 def _check_rate(rate: float | Callable[[], float] | None) -> None:
     try:
-        Rate.of(None, rate)
+        found = Rate.of(None, rate).rate
     except Exception as error:  # whatever a user's function raises
         raise InputError(
             f"rate={rate!r}: expected the rate as a number, or a function without arguments that returns it; "
             f"{first_line(error)}"
         ) from error
+    if rate is not None and not callable(rate) and not found >= 0:
+        raise InputError(f"rate={rate!r}: expected a number from 0 on")
+
+
+def check_batch(inputs: Inputs) -> None:
+    """That no alarm will say of the states what is true of the batch. Infinite values may be those of a mask."""
+    if any(bool(tensor.isnan().any()) for tensor in inputs.tensors()):
+        raise InputError("Monitor: x contains NaN; pass a batch of numbers")
 
 
 def trains(optimizer: Optimizer, model: nn.Module) -> bool:
@@ -107,6 +122,18 @@ def check_loss(look: Look) -> None:
             f"Monitor: the loss of the model's output at x cannot be computed: {first_line(error)}; pass targets= and "
             "loss= that fit it"
         ) from error
+
+
+def why_no_gradients(look: Look) -> str:
+    """In words, for a loss (or an output) without gradients at any unit."""
+    try:
+        scalar = look.objective or along_random_direction(look.point.batch, random_numbers("probes", look.seed))
+        found = look.point.gradients(scalar)
+    except Exception as error:  # of a loss that detaches its argument, or an operation without a derivative
+        return first_line(error)
+    if all(gradient is None for gradient in found):
+        return "the loss does not depend on the states of the units"
+    return "they are not finite"
 
 
 def _is_whole(value: Any) -> bool:

@@ -1,9 +1,8 @@
 """When to look: the monitor's own time stays within a share of the training's.
 
-What a measure costs is known once it has run; before that it is guessed, generously, in steps of the training. Steps
-may be much faster than the monitor's own passes: in a guess a step counts for no less than the first look says
-(`unit`). With c_i the cost of measure i, t the time of a step and b the budget, every measure gets a portion p_i of b
-(sum p_i <= b) and is due each
+What a measure costs is known once it has run; before that it is guessed, from parts of it that are timed before the
+training (`expected.py`). With c_i the cost of measure i, t the time of a step and b the budget, every measure gets a
+portion p_i of b (sum p_i <= b) and is due each
 
     g_i = c_i / (p_i t)   steps, rounded up to a multiple of `every`.
 
@@ -23,27 +22,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 MARGIN = 1.25  # of what a measure is expected to cost: the next time it may take longer
-GENEROUS = 2.0  # of a guess: networks differ
+GENEROUS = 1.5  # of a guess: networks differ
 
 
 @dataclass
 class Item:
     """What the monitor spends time on: a measure, or writing to disk."""
 
-    guess: float  # in steps of the training, until it has run
+    guess: float  # in seconds, until it has run
     last: int | None = None  # the step of its last run
     runs: int = 0
     seconds: float = 0.0  # of all runs together
     recent: list[float] = field(default_factory=list)  # seconds of the last two runs
     stopped: bool = False  # it does not run any more
 
-    def cost(self, step_seconds: float) -> float:
-        """step_seconds: what a step counts for in a guess."""
-        return MARGIN * max(self.recent) if self.recent else GENEROUS * self.guess * step_seconds
+    @property
+    def cost(self) -> float:
+        """Seconds that the next run is expected to take."""
+        return MARGIN * max(self.recent) if self.recent else GENEROUS * self.guess
 
 
 class Pace:
-    """budget: the share of the time that may be spent; None for no limit. first: the item that half of it is for."""
+    """guesses: seconds of a run of each item. budget: the share of the time that may be spent; None for no limit.
+    first: the item that half of it is for."""
 
     def __init__(
         self,
@@ -56,16 +57,15 @@ class Pace:
     ) -> None:
         self.items = {name: Item(guess) for name, guess in guesses.items()}
         self.every, self.budget, self.first, self._clock = every, budget, first, clock
-        self.unit = 0.0  # seconds that a step counts for in a guess, at least
         self._rest = 0.0  # seconds spent around runs of items
         self._begun: float | None = None
+        self._paused: float | None = None
         self._steps = 0
 
-    def tried(self, name: str, seconds: float) -> None:
-        """A run before the training: it costs no time of it, and tells what the next ones will."""
-        item = self.items.get(name)
-        if item is not None:
-            item.recent = [seconds]
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        """Of items, what a run takes, better known than by the first guess."""
+        for name, guess in seconds.items():
+            self.items[name].guess = guess
 
     def stepped(self) -> None:
         """One step of the training is done; the time counts from the first."""
@@ -74,10 +74,20 @@ class Pace:
         else:
             self._steps += 1
 
+    def pause(self) -> None:
+        """The training has ended; what passes until `go_on` is no time of it."""
+        self._paused = self._clock()
+
+    def go_on(self) -> None:
+        if self._begun is not None and self._paused is not None:
+            self._begun += self._clock() - self._paused
+        self._paused = None
+
     @property
     def elapsed(self) -> float:
         """Seconds since the first step."""
-        return 0.0 if self._begun is None else self._clock() - self._begun
+        now = self._clock() if self._paused is None else self._paused
+        return 0.0 if self._begun is None else now - self._begun
 
     @property
     def own(self) -> float:
@@ -105,10 +115,8 @@ class Pace:
         return math.inf if self.budget is None else max(self.budget * self.elapsed - self.own, 0.0)
 
     def not_run(self) -> dict[str, float]:
-        """What has not run yet, with the seconds that a run is expected to take (NaN: before the second step)."""
-        step_seconds = self.step_seconds
-        unit = max(step_seconds, self.unit)
-        return {name: item.cost(unit) for name, item in self._running.items() if not item.runs}
+        """What has not run yet, with the seconds that a run is expected to take."""
+        return {name: item.cost for name, item in self._running.items() if not item.runs}
 
     def due(self, step: int) -> list[str]:
         """What to do after this step, in the order of `gaps`."""
@@ -122,7 +130,7 @@ class Pace:
         gaps, left = self.gaps(step_seconds), self.earned
         found = []
         for name, gap in gaps.items():
-            item, cost = self.items[name], self.items[name].cost(max(step_seconds, self.unit))
+            item, cost = self.items[name], self.items[name].cost
             waited = gap if item.last is None else step - item.last
             if waited >= gap and cost <= left:
                 found.append(name)
@@ -132,7 +140,7 @@ class Pace:
     def gaps(self, step_seconds: float) -> dict[str, float]:
         """Steps between two runs of each item: of `first`, then from the cheapest on."""
         assert self.budget is not None
-        costs = {name: item.cost(max(step_seconds, self.unit)) for name, item in self._running.items()}
+        costs = {name: item.cost for name, item in self._running.items()}
         left = self.budget
         found: dict[str, float] = {}
         for place, name in enumerate(sorted(costs, key=lambda one: (one != self.first, costs[one]))):

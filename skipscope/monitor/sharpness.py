@@ -38,6 +38,9 @@ MOST_PRODUCTS = 200
 BLOCK = 1  # one vector at a time: only the first eigenvalue is wanted
 
 
+Groups = list[dict[str, Any]]  # of an optimizer, with their rates
+
+
 class Rate(NamedTuple):
     """What the optimizer steps with; limit: of the sharpness, NaN where there is none."""
 
@@ -45,13 +48,15 @@ class Rate(NamedTuple):
     limit: float
 
     @classmethod
-    def of(cls, optimizer: Optimizer | None, rate: Any) -> Rate:
-        """rate: of plain gradient descent, a number or a function that gives it, where there is no optimizer."""
+    def of(cls, optimizer: Optimizer | None, rate: Any, groups: Groups | None = None) -> Rate:
+        """rate: of plain gradient descent, a number or a function that gives it, where there is no optimizer. groups:
+        what the optimizer stepped with, where that is not what its groups are now."""
         if optimizer is None:
             value = float(rate() if callable(rate) else rate) if rate is not None else math.nan
             return cls(value, 2 / value if value > 0 else math.nan)
-        limits = [cls._of_group(optimizer, group) for group in optimizer.param_groups]
-        return cls(float(optimizer.param_groups[0]["lr"]), min(limits) if limits else math.nan)
+        groups = optimizer.param_groups if groups is None else groups
+        limits = [cls._of_group(optimizer, group) for group in groups]
+        return cls(float(groups[0]["lr"]), min(limits) if limits else math.nan)
 
     @staticmethod
     def _of_group(optimizer: Optimizer, group: dict[str, Any]) -> float:
@@ -62,10 +67,19 @@ class Rate(NamedTuple):
         return bearable / (1 + 2 * momentum) if group.get("nesterov") else bearable
 
 
-def settings_of(optimizer: Optimizer) -> tuple[float, ...] | None:
+def groups_of(optimizer: Optimizer) -> Groups:
+    """A copy of what the optimizer steps with, without weights: a schedule that goes on does not change it."""
+    copied = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    return [
+        {name: value.clone() if isinstance(value, Tensor) else value for name, value in group.items()}
+        for group in copied
+    ]
+
+
+def settings_of(groups: Groups) -> tuple[float, ...] | None:
     """What the limit depends on: rate and momentum of every group. None where a GPU holds one, which is not waited
     for."""
-    found = [group.get(name, 0.0) for group in optimizer.param_groups for name in ("lr", "momentum")]
+    found = [group.get(name, 0.0) for group in groups for name in ("lr", "momentum")]
     if any(isinstance(value, Tensor) and value.device.type != "cpu" for value in found):
         return None
     return tuple(float(value) for value in found)
@@ -93,14 +107,21 @@ class Sharpness(NamedTuple):
     as_trained: bool  # of the loss that the training descends; False with fixed statistics of batch norms
 
 
-def sharpness(trunk: Trunk, inputs: Inputs, objective: Objective, seed: int = 0) -> Sharpness:
-    """The largest eigenvalue of the Hessian of the loss at a batch, with respect to all weights that are trained."""
+def hessian_of(trunk: Trunk, inputs: Inputs, objective: Objective) -> tuple[Hessian, bool]:
+    """Of the loss at a batch, with respect to all weights that are trained; and whether the loss is the one that the
+    training descends."""
     model: nn.Module = trunk.model
     as_trained = not trains_norms(model)
     if isinstance(trunk, GraphTrunk) and trunk.program.reading is None and inputs.axis == 0:
-        model, as_trained = Replayed(trunk), True
+        named = type(type(model).__name__, (Replayed,), {})  # by which messages name it
+        model, as_trained = named(trunk), True
     target = torch.zeros(inputs.batch)  # the objective has its own targets
-    H = Hessian(model, lambda output, _: objective(output), [(inputs, target)])
+    return Hessian(model, lambda output, _: objective(output), [(inputs, target)]), as_trained
+
+
+def sharpness(trunk: Trunk, inputs: Inputs, objective: Objective, seed: int = 0) -> Sharpness:
+    """The largest eigenvalue of that Hessian."""
+    H, as_trained = hessian_of(trunk, inputs, objective)
     # Iterative also where a matrix would do: that is assembled in float64, which the graph was not traced in.
     found = eigs(H, 1, tol=TOLERANCE, max_products=MOST_PRODUCTS, block=BLOCK, seed=seed, route="iterative")
     return Sharpness(

@@ -28,6 +28,7 @@ class Steps:
         self.numbers: list[int] = []
         self.losses: list[float | Tensor] = []
         self.rates: list[float] = []
+        self._rate = math.nan  # of the last step
         self._judged = 0  # losses that `first_not_finite` has seen
 
     @classmethod
@@ -50,19 +51,20 @@ class Steps:
     def count(self, loss: Tensor | float | None, step: int | None, rate: float) -> int:
         """The number of this step; one from before a resumption is replaced."""
         self.last = self.last + 1 if step is None else _checked(step)
+        self._rate = rate
         if loss is not None:
-            self.note_loss(loss, rate)
+            self.note_loss(loss)
         else:
             self.forget(self.last)
         return self.last
 
-    def note_loss(self, loss: Tensor | float, rate: float = math.nan) -> None:
+    def note_loss(self, loss: Tensor | float) -> None:
         """That of the last step, where it was not known when the step was counted."""
         value = _number(loss)
         self.forget(self.last)
         self.numbers.append(self.last)
         self.losses.append(value)
-        self.rates.append(rate)
+        self.rates.append(self._rate)
 
     def first_not_finite(self, *, waiting: bool) -> tuple[int, float] | None:
         """The first step with a loss that is not finite, and that loss, of those that were not asked about before.

@@ -13,12 +13,13 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy
 import torch
 from torch import nn
 
+from skipscope.errors import out_of_memory
 from skipscope.numerics import measuring
 
 
@@ -60,6 +61,13 @@ def wait_for(model: nn.Module) -> None:
     """Until the GPU has done what the training gave it, which is not the monitor's time."""
     for index in cuda_devices(model):
         torch.cuda.synchronize(index)
+
+
+def forget_memory_of(error: Exception) -> None:
+    """Where a GPU had no room: what is kept of it for later is given back to the training."""
+    if out_of_memory(error):
+        with suppress(Exception):
+            torch.cuda.empty_cache()
 
 
 def cuda_devices(model: nn.Module) -> list[int]:

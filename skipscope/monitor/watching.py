@@ -14,18 +14,29 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from skipscope.errors import InputError, first_line, out_of_memory
+from skipscope.errors import InputError, first_line
 from skipscope.monitor.alarms import Alarm
+from skipscope.monitor.expected import expected
 from skipscope.monitor.following import Followed, decided_by_the_first, is_first
 from skipscope.monitor.kept import Kept
-from skipscope.monitor.measures import MEASURES, Look, sizes
+from skipscope.monitor.measures import MEASURES, Look
 from skipscope.monitor.objective import Objective
-from skipscope.monitor.options import check_loss, check_numbers, check_objects, possible, traced, trains, wanted
+from skipscope.monitor.options import (
+    check_batch,
+    check_loss,
+    check_numbers,
+    check_objects,
+    possible,
+    traced,
+    trains,
+    wanted,
+    why_no_gradients,
+)
 from skipscope.monitor.pace import Pace
 from skipscope.monitor.recording import Recorded
-from skipscope.monitor.sharpness import Rate, settings_of
+from skipscope.monitor.sharpness import Groups, Rate, groups_of, settings_of
 from skipscope.monitor.steps import Steps
-from skipscope.monitor.untouched import floating_type, untouched, wait_for
+from skipscope.monitor.untouched import floating_type, forget_memory_of, untouched, wait_for
 from skipscope.monitor.writers import PREFIX, numbers_of, writers_of
 from skipscope.runs import RunFolder
 from skipscope.runs.files import digest_of_tensors
@@ -37,7 +48,7 @@ from skipscope.wording import counted, share
 if TYPE_CHECKING:
     import xarray
 
-SAVING, GUESS_OF_SAVING = "saving", 20.0  # writing the run folder, and its guessed cost in steps
+SAVING = "saving"  # writing the run folder
 FAILURES = 3  # of a measure one after another, after which it is left out
 SAMPLES = 4  # of the batch, for measures that take samples one by one
 
@@ -84,14 +95,16 @@ class Monitor:
         samples: of x, for measures that take samples one by one. seed: of random vectors.
         """
         check_numbers(every, budget, samples, seed)
-        check_objects(optimizer, rate, out, on_alarm)
+        check_objects(optimizer, rate, out, on_alarm, follow)
         self.every, self.budget = every, budget
         self.optimizer, self.rate, self.on_alarm = optimizer, rate, on_alarm
+        self._given = optimizer
         self.samples, self.seed = samples, seed
         self.left_out: dict[str, str] = {}
         self._failures: dict[str, int] = {}
         self._objective = Objective.of(loss, targets)
         self._settings_before: tuple[float, ...] | None = None
+        self._stepped_with: Groups | None = None  # where a schedule goes on before `step` is called
         self._rate_failed = False
         self._closed, self._counts = False, False  # counts: a step was
         # Of several processes the first one looks; where weights have to be gathered, the others help.
@@ -110,12 +123,13 @@ class Monitor:
                 "place: ss.Monitor(ss.trace(model, x, units=['path.of.module', ...]), x)"
             )
         self._inputs, self._dtype = self.trunk.inputs(x), floating_type(self.trunk.model)
+        check_batch(self._inputs)
         self._measures, self.left_out = possible(names, self.trunk, self._objective, explicit=measures is not None)
         self._followed = None if follow is None else Followed(self.trunk.model, follow)
-        guesses = {name: MEASURES[name].guess for name in self._measures}
+        guesses = dict.fromkeys(self._measures, 0.0)
         self.kept = Kept(type(self.trunk.model).__name__)
         if out is not None:
-            guesses[SAVING] = GUESS_OF_SAVING
+            guesses[SAVING] = 0.0
             batch = digest_of_tensors([*self._inputs.tensors(), *tensors_of(targets)])
             parameters = {"measures": self._measures, "samples": samples, "batch": batch}
             self.kept.open(Path(out), former, self.trunk, seed, parameters)
@@ -136,6 +150,12 @@ class Monitor:
             due = self._counted(loss, step)
         if due:
             self._look(due, self.steps.last)
+
+    def before_step(self) -> None:
+        """The optimizer is about to step: its rate of now is that of the step, also where a schedule sets the next one
+        before `step` is called, as the trainers of Lightning and transformers do."""
+        if self.optimizer is not None:
+            self._stepped_with = groups_of(self.optimizer)
 
     def look(self, measures: Sequence[str] | None = None) -> None:
         """A look now, whatever the budget says. measures: names, all by default."""
@@ -228,25 +248,37 @@ class Monitor:
         waiting = {name: cost for name, cost in self.pace.not_run().items() if name != SAVING}
         if not waiting or not self.steps.last:
             return []
-        costs = [
-            name if math.isnan(cost) else f"{name} (expected to take {cost:.2g} s)" for name, cost in waiting.items()
-        ]
+        costs = [f"{name} (expected to take {cost:.2g} s)" for name, cost in waiting.items()]
         earned = "" if math.isinf(self.pace.earned) else f"; the budget has earned {self.pace.earned:.2g} s"
         return [f"Not looked at yet: {', '.join(costs)}{earned}."]
 
     # -- its end
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def close(self, error: BaseException | None = None) -> None:
         """Write what is not written yet, and end the run folder. error: that ended the training."""
         if self._closed:
             return
         self._closed = True
+        self.pace.pause()
         rang = self._losses_judged(waiting=True) if self._looks else []
         self.kept.save()
         self.kept.note(str(self).splitlines()[0])
         self.kept.end(error)
         if error is None:
             self._tell(rang)
+
+    def reopen(self) -> None:
+        """After `close`: the training goes on, in the same run folder; steps are counted on. An optimizer that the
+        monitor was not given, but met in the training, is forgotten: another training has another."""
+        if not self._closed:
+            return
+        self._closed, self._stepped_with, self.optimizer = False, None, self._given
+        self.pace.go_on()
+        self.kept.reopen()
 
     def __enter__(self) -> Self:
         return self
@@ -256,7 +288,7 @@ class Monitor:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise InputError("Monitor: it is closed; make another one, with former='resume' to go on in its folder")
+            raise InputError("Monitor: it is closed; monitor.reopen() goes on with it, in its folder")
 
     # -- a look
 
@@ -284,7 +316,7 @@ class Monitor:
 
     def _settings_judged(self, rate: float) -> list[Alarm]:
         """Where the rate, or the momentum, of a group has changed: what the last sharpness says of it."""
-        settings = (rate,) if self.optimizer is None else settings_of(self.optimizer)
+        settings = (rate,) if self.optimizer is None else settings_of(self._groups)
         before, self._settings_before = self._settings_before, settings
         if settings is None or settings == before or math.isnan(rate):
             return []
@@ -298,20 +330,22 @@ class Monitor:
             look = self._at_weights_of_now()
             check_loss(look)
             if "sizes" in self._measures:
-                self._tried("sizes", look, None if "sizes" in self.recorded else self.steps.last)
-            if self.budget is not None:
-                self._time_a_look()
+                found = self._tried("sizes", look, None if "sizes" in self.recorded else self.steps.last)
+                if found is not None and look.finite and bool(found["gradient_rms"].isnull().all()):
+                    self.kept.say(f"gradients cannot be measured: {why_no_gradients(look)}")
             self.kept.save()
+            if self.budget is not None:
+                self._expect_costs()
 
-    def _time_a_look(self) -> None:
-        """Once more, now that everything is loaded: what others cost is guessed from it."""
-        begun = time.perf_counter()
+    def _expect_costs(self) -> None:
+        """Now that everything is loaded: what the looks of the training will take."""
         with suppress(Exception):  # the first look has said why
-            sizes(self._at_weights_of_now())
-            wait_for(self.trunk.model)
-            seconds = time.perf_counter() - begun
-            self.pace.tried("sizes", seconds)
-            self.pace.unit = seconds / MEASURES["sizes"].guess
+            self.pace.expect(expected(self._measures, self._at_weights_of_now()))
+        if self.folder is not None:
+            begun = time.perf_counter()
+            self.kept.save()
+            datasets = 1 + len(self._measures)  # with the losses; so far there is that of the sizes
+            self.pace.expect({SAVING: (time.perf_counter() - begun) * datasets})
 
     def _look(self, due: Sequence[str], step: int) -> None:
         if not self._looks:
@@ -388,9 +422,7 @@ class Monitor:
             if step is not None:
                 self.recorded.setdefault(name, Recorded(name)).add(step, found)
         except Exception as error:
-            if out_of_memory(error):
-                with suppress(Exception):
-                    torch.cuda.empty_cache()
+            forget_memory_of(error)
             self._failed(name, first_line(error))
             return None
         self._failures[name] = 0
@@ -406,9 +438,16 @@ class Monitor:
             self.pace.items[name].stopped = True
             self.kept.say(f"the monitor leaves {name} out from step {self.steps.last} on: {reason}")
 
+    @property
+    def _groups(self) -> Groups:
+        """What the last step was made with; none where there is no optimizer."""
+        if self.optimizer is None:
+            return []
+        return self.optimizer.param_groups if self._stepped_with is None else self._stepped_with
+
     def _rate_now(self) -> float:
         """Without waiting for a GPU: a rate that is a tensor there is read at looks alone."""
-        rate = self.optimizer.param_groups[0].get("lr") if self.optimizer and self.optimizer.param_groups else self.rate
+        rate = self._groups[0].get("lr") if self._groups else self.rate
         if isinstance(rate, float):
             return rate
         return math.nan if isinstance(rate, Tensor) and rate.device.type != "cpu" else self._rate_of_now().rate
@@ -416,7 +455,7 @@ class Monitor:
     def _rate_of_now(self) -> Rate:
         """A rate that cannot be read any more is said once, and has no limit."""
         try:
-            return Rate.of(self.optimizer, self.rate)
+            return Rate.of(self.optimizer, self.rate, self._groups)
         except Exception as error:  # whatever a user's function raises
             if not self._rate_failed:
                 self._rate_failed = True

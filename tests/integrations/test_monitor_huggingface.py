@@ -73,4 +73,32 @@ def test_a_training_is_the_same_and_its_folder_is_finished(tmp_path: Path) -> No
     assert run.dataset("sizes")["step"].values.tolist() == [0, 2, 4, 6]
     assert run.dataset("sizes").sizes["unit"] == 4
     assert run.dataset("loss")["step"].values.tolist() == [2, 4, 6]
-    assert run.dataset("sharpness")["rate"].notnull().all()
+    # The schedule falls from 0.01 to 0; the Trainer sets the next rate before it tells of the step.
+    rates = [0.01 * (6 - made) / 6 for made in (1, 3, 5)]
+    assert run.dataset("loss")["rate"].values.tolist() == pytest.approx(rates)
+    assert run.dataset("sharpness")["rate"].values.tolist() == pytest.approx(rates)
+
+
+def test_a_second_training_goes_on_in_the_same_run(tmp_path: Path) -> None:
+    network, data = model(), sequences()
+    ids = torch.stack([row["input_ids"] for row in data[:4]])
+    monitor = ss.Monitor(network, {"input_ids": ids}, 2, ["sizes"], None, loss=next_token_loss, out=tmp_path / "run")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "trainer"),
+        max_steps=2,
+        per_device_train_batch_size=4,
+        optim="sgd",
+        learning_rate=0.1,
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    for _ in range(2):
+        transformers.Trainer(network, arguments, train_dataset=data, callbacks=[monitor.huggingface()]).train()
+    run = load_run(tmp_path / "run")
+    assert run.record["status"] == "finished"
+    assert run.dataset("sizes")["step"].values.tolist() == [0, 2, 4]
+    assert run.dataset("loss")["step"].values.tolist() == [1, 2, 3, 4]
+    assert run.dataset("loss")["rate"].values.tolist() == pytest.approx([0.1, 0.05, 0.1, 0.05])

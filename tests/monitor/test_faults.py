@@ -95,6 +95,27 @@ def test_an_optimizer_of_another_model_gives_a_warning(trunk: ss.Trunk) -> None:
         ss.Monitor(trunk, X[:8], 1, ["sizes"], None, optimizer=other)
 
 
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [
+        (lambda output: output.detach().sum(), "does not require grad"),
+        (lambda output: torch.ones(1, requires_grad=True) * 2, "does not depend on the states"),
+    ],
+)
+def test_a_loss_without_gradients_gives_a_warning(
+    trunk: ss.Trunk, loss: Callable[[Tensor], Tensor], reason: str
+) -> None:
+    with pytest.warns(UserWarning, match=f"gradients cannot be measured: .*{reason}"):
+        ss.Monitor(trunk, X[:8], 1, ["sizes"], None, loss=loss)
+
+
+def test_a_loss_that_is_told_after_its_step_has_the_rate_of_that_step(trunk: ss.Trunk) -> None:
+    watch = ss.Monitor(trunk, X[:8], 10, ["sizes"], None, rate=0.1)
+    watch.step()
+    watch.steps.note_loss(2.0)  # as the Trainer of transformers does
+    assert watch["loss"]["rate"].values.tolist() == [0.1]
+
+
 @pytest.mark.parametrize("step", ["3", 2.7, -1, True])
 def test_a_number_of_a_step_is_a_whole_number(trunk: ss.Trunk, step: object) -> None:
     with pytest.raises(ss.InputError, match="expected the number of a step, a whole number from 0 on"):

@@ -133,3 +133,48 @@ def test_states_that_are_not_finite_ring_at_once(tmp_path: Path) -> None:
     watch.step(1.0)
     assert [alarm.name for alarm in watch.alarms] == ["not finite"]
     assert [*watch.left_out] == ["alignment"]  # for want of a neighbour; what cannot be measured now may be later
+
+
+def test_a_monitor_is_opened_again(tmp_path: Path) -> None:
+    """As the trainers' callbacks do where a model is fitted again."""
+    watch = monitor(tmp_path / "run")
+    watch.reopen()  # it is open
+    for _ in range(2):
+        watch.step(1.0)
+    watch.close()
+    watch.reopen()
+    assert load_run(tmp_path / "run").record["status"] == "running"
+    for _ in range(2):
+        watch.step(2.0)
+    watch.close()
+    run = load_run(tmp_path / "run")
+    assert run.record["status"] == "finished"
+    assert run.dataset("sizes")["step"].values.tolist() == [0, 2, 4]
+    assert run.dataset("loss")["loss"].values.tolist() == [1, 1, 2, 2]
+    assert sum("of the time" in note for note in run.record["notes"]) == 2  # of both trainings
+
+
+def test_a_folder_that_cannot_be_opened_again_does_not_end_the_training(tmp_path: Path) -> None:
+    watch = monitor(tmp_path / "run")
+    watch.close()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    with pytest.warns(UserWarning, match="cannot go on in its run folder"):
+        watch.reopen()
+    for _ in range(2):
+        watch.step(1.0)
+    assert watch["sizes"]["step"].values.tolist() == [0, 2]
+
+
+def test_a_step_has_the_rate_that_it_was_made_with(tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with pytest.warns(UserWarning, match="none of the model's weights"):
+        watch = monitor(tmp_path / "run", optimizer=optimizer)
+    watch.before_step()
+    optimizer.param_groups[0]["lr"] = 0.0  # the schedule's next one
+    watch.step(1.0)
+    optimizer.param_groups[0]["lr"] = 0.05
+    watch.before_step()
+    watch.step(1.0)
+    assert watch["loss"]["rate"].values.tolist() == [0.1, 0.05]
+    watch.close()

@@ -126,6 +126,20 @@ def test_frozen_batch_norms_keep_their_statistics(model: nn.Module) -> None:
     assert all(torch.equal(value, before[name]) for name, value in partly.state_dict().items())
 
 
+def test_a_model_without_trained_weights_has_no_sharpness() -> None:
+    model = small_model(blocks=1).requires_grad_(False)
+    monitor = ss.Monitor(model, X[SOME], targets=Y[SOME])
+    assert "weights that are trained" in monitor.left_out["sharpness"]
+
+
+def test_what_is_wrong_with_the_hessian_is_said_of_the_model(model: nn.Module) -> None:
+    other = copy.deepcopy(model)
+    monitor = ss.Monitor(other, X[SOME], 1, ["sharpness"], None, targets=Y[SOME])
+    other.requires_grad_(False)
+    with pytest.warns(UserWarning, match="^sharpness cannot be measured at step 0: Sequential: none of its parameters"):
+        monitor.look()
+
+
 @pytest.mark.parametrize(("frozen", "limit"), [(False, math.nan), (True, 20.0)])
 def test_named_units_with_batch_norms_have_no_limit(frozen: bool, limit: float) -> None:
     """They run as the modules that they are, in evaluation mode: the limit would be that of another function."""

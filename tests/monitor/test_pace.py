@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+import torch
 
 import skipscope as ss
 from skipscope.monitor.measures import MEASURES
@@ -31,7 +32,7 @@ def simulated(
 ) -> Pace:
     """A training whose steps take `step` seconds, and whose measures take what `costs` says."""
     clock = Clock()
-    pace = Pace(dict.fromkeys(costs, 5.0), every=every, budget=budget, first=first, clock=clock)
+    pace = Pace(dict.fromkeys(costs, 0.05), every=every, budget=budget, first=first, clock=clock)
     for number in range(1, steps + 1):
         clock.now += step
         pace.stepped()
@@ -80,7 +81,7 @@ def test_what_a_cheap_measure_does_not_need_goes_to_the_others() -> None:
 
 def test_a_measure_that_becomes_dear_is_asked_less_often() -> None:
     clock = Clock()
-    pace = Pace({"one": 1.0}, every=10, budget=0.1, clock=clock)
+    pace = Pace({"one": 0.01}, every=10, budget=0.1, clock=clock)
     for number in range(1, 4001):
         clock.now += 0.01
         pace.stepped()
@@ -93,9 +94,7 @@ def test_a_measure_that_becomes_dear_is_asked_less_often() -> None:
 
 def test_fast_steps_are_no_measure_for_what_a_look_costs() -> None:
     clock = Clock()
-    pace = Pace({"sizes": 5.0, "dear": 50.0}, every=10, budget=0.05, clock=clock)
-    pace.tried("sizes", 0.1)  # two hundred steps
-    pace.unit = 0.1 / 5
+    pace = Pace({"sizes": 0.1, "dear": 1.0}, every=10, budget=0.05, clock=clock)  # two hundred steps, and more
     shares = []
     for number in range(1, 200_001):
         clock.now += 0.0005
@@ -106,6 +105,36 @@ def test_fast_steps_are_no_measure_for_what_a_look_costs() -> None:
             shares.append(pace.share)
     assert max(shares) <= 0.05
     assert pace.items["dear"].runs > 0
+
+
+@pytest.mark.parametrize("wrong", [1 / 3, 3])
+def test_a_guess_that_is_wrong_by_a_factor_does_no_harm(wrong: float) -> None:
+    clock = Clock()
+    pace = Pace({"dear": 2.0 * wrong}, every=10, budget=0.05, clock=clock)
+    shares = []
+    for number in range(1, 60_001):
+        clock.now += 0.01
+        pace.stepped()
+        for name in pace.due(number):
+            with pace.spending(name, number):
+                clock.now += 2.0
+            shares.append(pace.share)
+    assert max(shares) <= 0.1  # of the first look; it is made up for
+    assert pace.share <= 0.05
+    assert pace.items["dear"].runs >= 3
+
+
+def test_a_pause_between_two_trainings_earns_nothing() -> None:
+    clock = Clock()
+    pace = Pace({"one": 1.0}, every=1, budget=0.1, clock=clock)
+    pace.stepped()
+    clock.now = 10.0
+    pace.pause()
+    clock.now = 1000.0
+    assert pace.elapsed == 10
+    pace.go_on()
+    clock.now = 1005.0
+    assert pace.elapsed == 15
 
 
 def test_what_is_done_around_a_look_is_time_of_the_monitor() -> None:
@@ -122,12 +151,12 @@ def test_what_is_done_around_a_look_is_time_of_the_monitor() -> None:
 
 def test_what_has_not_been_looked_at_is_said(monkeypatch: pytest.MonkeyPatch, trunk: ss.Trunk) -> None:
     monitor = ss.Monitor(trunk, X[:8], 5, ["sizes", "singular"], 0.05)
-    monitor.pace.unit = 100.0
+    monitor.pace.expect({"sizes": 1000.0, "singular": 2000.0})
     for _ in range(4):
         monitor.step(1.0)
     assert "looks: none;" in str(monitor)
     assert re.search(
-        r"Not looked at yet: sizes \(expected to take \S+ s\), singular \(expected to take 1\.6e\+04 s\); the budget "
+        r"Not looked at yet: sizes \(expected to take \S+ s\), singular \(expected to take 3e\+03 s\); the budget "
         r"has earned \S+ s\.",
         str(monitor),
     )
@@ -184,6 +213,10 @@ def _trunk() -> ss.Trunk:
         ({"samples": "a"}, "samples='a': expected a whole number"),
         ({"seed": "x"}, "seed='x': expected a whole number"),
         ({"rate": "abc"}, "rate='abc': expected the rate as a number"),
+        ({"rate": -0.1}, "rate=-0.1: expected a number from 0 on"),
+        ({"rate": float("nan")}, "rate=nan: expected a number from 0 on"),
+        ({"rate": 0.1, "optimizer": torch.optim.SGD([torch.zeros(1)])}, "expected optimizer= or rate=, got both"),
+        ({"follow": "model"}, "follow='model': expected the sharded model"),
         ({"rate": lambda: None}, "expected the rate as a number, or a function"),
         ({"optimizer": 3}, "optimizer=3: expected a torch.optim.Optimizer"),
         ({"out": 5}, "out=5: expected the path of a run folder"),
@@ -199,9 +232,12 @@ def test_wrong_options_are_refused(trunk: ss.Trunk, options: dict[str, object], 
         ss.Monitor(trunk, X[:8], **options)  # type: ignore[arg-type]
 
 
-def test_a_model_without_units_is_refused() -> None:
-    import torch
+def test_a_batch_with_nan_is_refused(trunk: ss.Trunk) -> None:
+    with pytest.raises(ss.InputError, match="x contains NaN"):
+        ss.Monitor(trunk, X[:8] * float("nan"))
 
+
+def test_a_model_without_units_is_refused() -> None:
     with pytest.raises(ss.InputError, match="no residual units to look at; name modules"):
         ss.Monitor(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), X[:8])
     with pytest.raises(ss.InputError, match=r"expected a torch.nn.Module or a trunk"):
