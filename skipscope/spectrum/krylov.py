@@ -141,6 +141,8 @@ class Krylov(ABC):
 
     def only(self, stay: Sequence[int]) -> None:
         """Go on as it is with some of the samples, by position."""
+        if len(stay) == len(self.samples):  # a copy of the bases would double their memory
+            return
         self._set_samples([self.samples[position] for position in stay])
         if not stay:
             return

@@ -33,7 +33,7 @@ from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
 from skipscope.spectrum.plan import DENSE_BYTES, Costs, Route, costs
 from skipscope.spectrum.rounds import iterate
 from skipscope.spectrum.scale import Accuracy, default_tolerance, fresh_products, upper
-from skipscope.spectrum.unseen import eigenvalue_bounds, ends_bound, steps_for_end
+from skipscope.spectrum.unseen import FAILURE, angle, eigenvalue_bounds, ends_bound, steps_for_end
 
 Which = Literal["largest", "smallest", "magnitude"]
 
@@ -173,6 +173,11 @@ class Lanczos(Krylov):
 
     def rank(self, values: Tensor) -> Tensor:
         return _rank(values, self.which)
+
+    @property
+    def angle(self) -> float:
+        """Two ends have to hold where magnitudes are asked for."""
+        return angle(self.whole.shape[1], self.block, FAILURE / 2 if self.which == "magnitude" else FAILURE)
 
     def bounds(self, values: Tensor, coupling: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         rest = self.rest

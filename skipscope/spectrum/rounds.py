@@ -107,7 +107,7 @@ class Rounds:
 
     def trial(self, samples: Sequence[int]) -> list[int]:
         """Without restarts, until nothing can have been missed. The triplets that were found stay as they are."""
-        krylov, k, block = self.krylov, self.k, self.sizes.block
+        krylov, k, sizes, block = self.krylov, self.k, self.sizes, self.sizes.block
         self._begin(samples, self.width, self.width + (FIRST_LOOK + 1) * block)
         look = FIRST_LOOK
         again: list[int] = []
@@ -127,12 +127,19 @@ class Rounds:
                 if whether:
                     krylov.missed[sample] = 0.0 if krylov.complete else FAILURE
             needed = steps_needed(ranks[:, -1] + allowed)  # B
-            room = (self._products_left().cpu() // krylov.sides).clamp(max=self.trial_room - krylov.size)  # B, vectors
+            affordable = self._products_left().cpu() // krylov.sides  # B, vectors
+            room = affordable.clamp(max=self.trial_room - krylov.size)
+            # Where little is left of the whole space, taking all of it costs less than to confirm.
+            others = self.small - krylov.size
+            ending = 0 < others <= sizes.subspace - k and self.trial_room == self.small
             go_on = ~settled & (room >= block) & (needed < krylov.steps + room // block)
+            if ending:
+                go_on = ~settled & (affordable >= others)
             again += [now[position] for position in _positions(~(go_on | settled | self._spent().cpu()))]
             krylov.only(_positions(go_on))
             if krylov.samples:
-                look = max(krylov.steps + SHORTEST, math.ceil(needed[go_on].quantile(MOST)))
+                until = self.small if ending else needed[go_on].quantile(MOST).item()  # steps
+                look = min(krylov.steps + math.ceil(others / block), max(krylov.steps + SHORTEST, math.ceil(until)))
                 krylov.reserve(self.width + (look + 1) * block)
         return again
 

@@ -15,7 +15,9 @@ probability of at least 1 - f
 Eigenvalues of a symmetric operator have two ends. With all that was seen in mid +- h, the Gauss rule of the Lanczos
 process and the weight (x - lowest)(highest - x), whose polynomials are those of the second kind, give in the same way
 
-    mid +- h cosh(arccosh(sqrt(2 n / pi) / f^(1/b)) / (q - 1)).
+    mid +- h cosh(arccosh(sqrt(2 n / pi) / f^(1/b)) / (q - 1)),
+
+each of the two with a probability of at least 1 - f, both together with 1 - 2 f. One step says nothing.
 
 Nothing is asked of the spectrum. Kuczynski and Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992) bound the same
 probability; this proof has the better constant and bounds both ends.
@@ -65,7 +67,7 @@ def steps_for_norm(seen: Tensor, angle: float, target: Tensor) -> Tensor:
 def ends_bound(lowest: Tensor, highest: Tensor, angle: float, steps: int) -> tuple[Tensor, Tensor]:
     """What all eigenvalues lie between, by the ends (B,) of what was seen."""
     middle, half = (lowest + highest) / 2, (highest - lowest) / 2
-    reach = half * math.cosh(min(angle / max(steps - 1, 1e-9), 100.0))
+    reach = half * math.cosh(min(angle / (steps - 1), 100.0)) if steps > 1 else torch.full_like(half, torch.inf)
     return middle - reach, middle + reach
 
 

@@ -176,3 +176,11 @@ def test_most_values_are_settled_by_the_trial(monkeypatch: pytest.MonkeyPatch) -
     assert confirmed == [0]
     assert among.missed_at_most.isnan().all()  # any five of them are right; that is not known of others
     assert (ss.svd(copies, 5, route="dense").missed_at_most == 0).all()
+
+
+@pytest.mark.parametrize("size", [40, 41, 50])
+def test_what_is_left_of_a_small_space_is_taken_as_a_whole(size: int) -> None:
+    """Rather than confirmed, which costs more and proves nothing."""
+    found = ss.svd(ss.Dense(torch.eye(size, dtype=torch.float64)[None]), 5, route="iterative", tol=1e-6)
+    assert found.converged.all()
+    assert found.missed_at_most.tolist() == [0.0]
