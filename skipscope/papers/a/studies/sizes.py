@@ -111,7 +111,7 @@ STUDY = Study(
     },
     cost={
         "smoke": "seconds",
-        "full": "5 hours on 2 cores: 45 networks; a cell of 5 is chosen by --set widths=64 --set depths=8",
+        "full": "2 hours on 2 cores: 45 networks; a cell of 5 is chosen by --set widths=64 --set depths=8",
         "paper": "hours of one GPU: all images",
     },
     run=run,
