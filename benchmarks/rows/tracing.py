@@ -1,4 +1,6 @@
-"""Finding the units of a network, against torch.export.export alone, which everything that looks at graphs needs."""
+"""Finding the units of a network, against torch.export.export alone, which everything that looks at graphs needs.
+
+Both with one thread: what is counted is time of the processor, and threads that wait for work spend it too."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 import skipscope as ss
 from benchmarks.kit import OURS, Size, Way, Work
 from benchmarks.trace import export_alone, gpt, resnet
+from skipscope.cores import one_thread
 
 
 def works(size: Size) -> Iterator[Work]:
@@ -18,10 +21,12 @@ def works(size: Size) -> Iterator[Work]:
         model, x = make(depth)
 
         def ours(model: Any = model, x: Any = x) -> int:
-            return len(ss.trace(model, x).units)
+            with one_thread():
+                return len(ss.trace(model, x).units)
 
         def export(model: Any = model, x: Any = x) -> None:
-            export_alone(model, x)
+            with one_thread():
+                export_alone(model, x)
 
         def difference(answers: Mapping[str, Any], units: int = _units(name, depth)) -> float:
             return abs(answers[OURS] - units)

@@ -49,8 +49,9 @@ Route = Literal["auto", "law", "gram", "svd"]
 ROUNDING_MARGIN = 10.0  # the C of the bounds
 COUNTS_AS_ONE = 1e-7  # a value this close to 1 counts as one (if its bound is small enough)
 DECISIVE_TOLERANCE = 1e-3  # of s1: a larger tolerance at zero says nothing about a rank
-NOT_LONG = 1e10  # operations, and products, below which nothing is timed: it is done in a second or so
-FEW_PRODUCTS = 1000
+# Operations, and products, below which nothing is timed: it is done in a few seconds, and timing is a part of that.
+NOT_LONG = {"cpu": 1e10, "cuda": 2e12}
+FEW_PRODUCTS = {"cpu": 1000, "cuda": 8192}
 LONG = 10.0  # seconds from which on the cost is told
 SMALL_MATRIX = 1 << 20  # entries up to which one thread is as good as several, and does not wait for them
 LAW_GAIN = 0.85  # the reduced problem must be this much smaller than the active rows to be worth its QR
@@ -158,7 +159,8 @@ def full_spectrum(
 
 
 def _tell_cost(A: Operator, counts: Plan) -> None:
-    if counts.operations < NOT_LONG and counts.products < FEW_PRODUCTS:
+    kind = "cuda" if A.device.type == "cuda" else "cpu"
+    if counts.operations <= NOT_LONG[kind] and counts.products <= FEW_PRODUCTS[kind]:
         return
     cost = plan(A)
     if cost.seconds > LONG:

@@ -7,7 +7,8 @@ symmetric), the projected matrix P = U^T A V (p, p), a block N of vectors that c
 
 from which a Ritz triplet (U x, s, V y) of P has the residual |K x|, known without another product. They also say what
 the next products look like in the bases: U^T A N = K^T, of which only the last block is not zero but after a restart.
-The vectors themselves are stored as rows (`orthonormal.Basis`).
+The vectors themselves are stored as rows (`orthonormal.Basis`), where the operator is; what is small, such as P and K,
+is on the CPU in float64.
 
 A *cycle* widens the bases block by block to a fixed size; a *thick restart* (Wu and Simon 2000; Baglama and Reichel
 2005) rotates them to the wanted Ritz vectors and a few more, with the relations kept. When to stop: `rounds`.
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from skipscope.linear.operator import Operator
-from skipscope.numerics import random_numbers
+from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.checks import check_finite
 from skipscope.spectrum.orthonormal import Basis, orthonormalise, random_block, rotate
 from skipscope.spectrum.plan import BLOCK
@@ -40,9 +41,9 @@ class Krylov(ABC):
         self.block = block
         self.generator = random_numbers("probes", seed)
         batch = operator.shape[0]
-        self.scale = torch.zeros(batch, dtype=operator.dtype, device=operator.device)  # B: the largest value seen
+        self.scale = torch.zeros(batch, dtype=torch.float64, device="cpu")  # B: the largest value seen
         self.whole = InUnit.of(operator, *self._probes(operator, seed))
-        self.settled = torch.zeros(batch, dtype=torch.bool, device=operator.device)  # B: nothing was missed
+        self.settled = torch.zeros(batch, dtype=torch.bool, device="cpu")  # B: nothing was missed
         self.missed = torch.full((batch,), torch.nan, dtype=torch.float64, device="cpu")  # B: with what probability
         self.products, self.iterations = self.whole.products, [0] * batch
 
@@ -50,22 +51,21 @@ class Krylov(ABC):
         """Vectors of length near 1 for the products that find the unit, one block per side."""
         generator = random_numbers("unit", seed)
         for size in (operator.shape[2], operator.shape[1])[: self.sides]:
-            yield random_block(size, BLOCK, generator, self.scale).mT.expand(operator.shape[0], -1, -1) / size**0.5
+            vectors = normal((1, size, BLOCK), generator, operator.dtype, operator.device)
+            yield vectors.expand(operator.shape[0], -1, -1) / size**0.5
 
     def begin(self, samples: Sequence[int], values: Tensor, left: Tensor, right: Tensor, room: int) -> None:
         """Start from Ritz triplets (B, w), (B, w, m), (B, w, n), none at first, and a random block. room: for so many
         vectors. The relations that the triplets had are dropped, so that the residuals of those that have not converged
         are not known any more."""
-        self._set_samples(samples)
+        self.samples = list(samples)
         self.operator = self.whole.go_on_with(samples)
         self.given, self.steps = values.shape[1], 0
         self.right, self.projected = Basis(right, room), torch.diag_embed(values)
         self.left = self.right if self.sides == 1 else Basis(left, room)
         start = random_block(right.shape[2], self.block, self.generator, right).expand(len(samples), -1, -1)
-        self.next, _, _ = orthonormalise(start, right, self.scale.new_ones(len(samples)), self.generator)
-        self.coupling = torch.zeros(
-            len(samples), self.next.shape[1], right.shape[1], dtype=right.dtype, device=right.device
-        )
+        self.next, *_ = orthonormalise(start, right, self.scale.new_ones(len(samples)), self.generator)
+        self.coupling = self.scale.new_zeros(len(samples), self.next.shape[1], right.shape[1])
         self.linked: int | None = None  # vectors at the end of the basis that the coupling is of; not known yet
 
     @property
@@ -74,12 +74,13 @@ class Krylov(ABC):
 
     @property
     def expected(self) -> Tensor | None:
-        """(B, q, b): U^T A N but for rounding, of the last q vectors; None where the relations hold to a tolerance."""
-        return None if self.linked is None else self.coupling[:, :, self.size - self.linked :].mT
+        """(B, q, b): U^T A N but for rounding, of the last q vectors, where the vectors are; None where the relations
+        hold to a tolerance."""
+        return None if self.linked is None else self.coupling[:, :, self.size - self.linked :].mT.to(self.next)
 
     @property
     def accuracy(self) -> Accuracy:
-        return Accuracy(self.whole.exponent, self.scale.double(), MARGIN * self.whole.lost, self.settled)
+        return Accuracy(self.whole.exponent, self.scale, MARGIN * self.whole.lost, self.settled)
 
     @property
     def can_bound(self) -> bool:
@@ -88,9 +89,9 @@ class Krylov(ABC):
 
     @property
     def rest(self) -> Tensor:
-        """The projected matrix (B, q b, q b) of what has come since `begin`, beside what was given; in float64, on the
-        CPU. Before a restart."""
-        return self.projected[:, self.given :, self.given :].double().cpu()
+        """The projected matrix (B, q b, q b) of what has come since `begin`, beside what was given. Before a
+        restart."""
+        return self.projected[:, self.given :, self.given :]
 
     @property
     def complete(self) -> bool:
@@ -107,8 +108,7 @@ class Krylov(ABC):
         """What the ranks of all values are at most (B, more than w), the largest first; and of a rank (B,), how many
         steps from `begin` on it takes (B,) until nothing that was not given can be above it, as things look now.
 
-        values (B, w), coupling (B, b, w): what was given to `begin`, with the K of its relations; all in float64 and on
-        the CPU."""
+        values (B, w), coupling (B, b, w): what was given to `begin`, with the K of its relations."""
 
     @abstractmethod
     def expand(self) -> None:
@@ -143,7 +143,7 @@ class Krylov(ABC):
         """Go on as it is with some of the samples, by position."""
         if len(stay) == len(self.samples):  # a copy of the bases would double their memory
             return
-        self._set_samples([self.samples[position] for position in stay])
+        self.samples = [self.samples[position] for position in stay]
         if not stay:
             return
         self.operator = self.whole.go_on_with(self.samples)
@@ -155,8 +155,7 @@ class Krylov(ABC):
             self.left.become(self.left.rows[stay])
 
     def check(self) -> None:
-        """Refuse products that are no numbers: they are in the projected matrix then. Seldom, since a GPU has to finish
-        all that it was given before it answers."""
+        """Refuse products that are no numbers: they are in the projected matrix then."""
         check_finite(self.projected, self.operator, self.samples)
 
     def reserve(self, room: int) -> None:
@@ -174,15 +173,16 @@ class Krylov(ABC):
             self.iterations[sample] += 1
 
     def multiply(self, block: Tensor, transposed: bool = False) -> Tensor:
-        """The products of the rows of a block (B, b, n), as rows."""
+        """The products of the rows of a block (B, b, n), as rows (B, b, m)."""
         product = self.operator.rmatmat(block.mT) if transposed else self.operator.matmat(block.mT)
-        rows = product.mT.contiguous()  # B, b, m
-        largest = torch.maximum(self.scale[self.places], torch.linalg.vector_norm(rows, dim=2).amax(1))  # B
-        self.scale[self.places] = largest
         for sample in self.samples:
             self.products[sample] += block.shape[1]
-        return rows
+        return product.mT.contiguous()
 
-    def _set_samples(self, samples: Sequence[int]) -> None:
-        self.samples = list(samples)
-        self.places = torch.tensor(self.samples, dtype=torch.long, device=self.scale.device)
+    def orthonormalised(
+        self, block: Tensor, basis: Basis, expected: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `orthonormalise`: products beside a basis, whose lengths say how large the operator is."""
+        found = orthonormalise(block, basis.rows, self.scale[self.samples], self.generator, expected)
+        self.scale[self.samples] = found[3]
+        return found

@@ -29,7 +29,7 @@ from skipscope.renamed import renamed_parameters
 from skipscope.spectrum.assembly import Assembled, assembled
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
 from skipscope.spectrum.krylov import Krylov
-from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
+from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.spectrum.plan import DENSE_BYTES, Costs, Route, costs
 from skipscope.spectrum.rounds import iterate
 from skipscope.spectrum.scale import Accuracy, default_tolerance, fresh_products, upper
@@ -162,8 +162,7 @@ class Lanczos(Krylov):
         own = self.next @ image.mT  # B, b, b
         expected = None if linked is None else torch.cat([linked, own], 1)
         self.right.append(self.next)
-        scale = self.scale[self.places]
-        self.next, C, K = orthonormalise(image, self.right.rows, scale, self.generator, expected)
+        self.next, C, K, scale = self.orthonormalised(image, self.right, expected)
         if not self.given:
             symmetric = torch.cat([self.coupling.mT, C[:, old:].mT], 1)  # B, p + b, b: what C should be
             check_adjoint(C, symmetric, self.operator, scale)
@@ -198,11 +197,10 @@ class Lanczos(Krylov):
         return ranks.sort(1, descending=True).values, steps_needed
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh((self.projected + self.projected.mT).double().cpu() / 2)
+        values, vectors = torch.linalg.eigh((self.projected + self.projected.mT) / 2)
         order = _order(values, self.which)
         values, vectors = values.gather(1, order), vectors.gather(2, order[:, None].expand(vectors.shape))
-        vectors = vectors.to(self.projected)
-        return values.to(self.projected), vectors, vectors
+        return values, vectors, vectors
 
 
 def _rank(values: Tensor, which: Which) -> Tensor:

@@ -10,6 +10,10 @@ is rounding, which a single pass over the basis removes (Paige; Simon 1984). Wit
 orthonormal by the Cholesky factor of their Gram matrix (Yamamoto, Nakatsukasa, Yanagisawa and Fukaya 2015), one after
 another where they are nearly dependent. A vector that depends on the others is replaced by a random one, with a zero in
 the coefficients, so that an exhausted Krylov space goes on.
+
+What is small, coefficients and the matrices of a block, is on the CPU in float64. A GPU has to finish all that it was
+given before it answers, and to start an operation there takes as long as a small one takes here: so it is asked once in
+a pass, for everything.
 """
 
 from __future__ import annotations
@@ -65,58 +69,76 @@ class Basis:
 
 def orthonormalise(
     block: Tensor, basis: Tensor, scale: Tensor, generator: torch.Generator, expected: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """block = C^T basis + R^T Q with orthonormal rows [basis, Q]: (Q, C, R) of shapes (B, w, n), (B, p, b), (B, w, b).
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """block = C^T basis + R^T Q with orthonormal rows [basis, Q]: (Q, C, R) of shapes (B, w, n), (B, p, b), (B, w, b),
+    and the larger of `scale` and the block's longest vector (B). All but Q on the CPU in float64.
 
-    w is b, or what the space has left. Vectors that are zero to rounding at `scale` (B) give random rows of Q.
+    w is b, or what the space has left. Vectors that are zero to rounding at that scale give random rows of Q.
     expected: the coefficients (B, q, b) of the last q rows of the basis, known but for rounding where all others are
     zero.
     Cost: 4 n p b operations per pass; a second one where the first takes off most of a vector, which it does not where
     coefficients are expected, unless vectors are nearly dependent.
     """
     batch, width, size = block.shape
-    left = size - basis.shape[1]
+    count = basis.shape[1]
+    left = size - count
+    norms = torch.linalg.vector_norm(block, dim=2)  # B, b
     if left < width:
         rest = random_block(size, left, generator, block).expand(batch, left, size)
         if left:
-            rest, _, _ = orthonormalise(rest, basis, torch.ones_like(scale), generator)
-        return rest, basis @ block.mT, rest @ block.mT
-    Q, C = block, torch.zeros(batch, basis.shape[1], width, dtype=block.dtype, device=block.device)
+            rest, *_ = orthonormalise(rest, basis, torch.ones_like(scale), generator)
+        C, R, norms = on_cpu(basis @ block.mT, rest @ block.mT, norms)
+        return rest, C, R, torch.maximum(scale, norms.amax(1))
+    Q, on_the_way = block, [norms]
     if expected is not None:
-        C[:, C.shape[1] - expected.shape[1] :] = expected
-        Q = torch.baddbmm(Q, expected.mT, basis[:, C.shape[1] - expected.shape[1] :], alpha=-1)
-    R = torch.eye(width, dtype=block.dtype, device=block.device).expand(batch, width, width)
+        Q = torch.baddbmm(block, expected.mT, basis[:, count - expected.shape[1] :], alpha=-1)
+        on_the_way.append(expected)
+    C = torch.zeros(batch, count, width, dtype=torch.float64, device="cpu")
+    R = torch.eye(width, dtype=torch.float64, device="cpu").expand(batch, width, width)
     for _ in range(MOST_PASSES):
-        lengths = torch.linalg.vector_norm(Q, dim=2)  # B, b
         inside = basis @ Q.mT  # B, p, b
         outside = torch.baddbmm(Q, inside.mT, basis, alpha=-1)
-        Q, triangle, kept = _orthonormal_block(outside, lengths, scale, generator)
+        wide = outside.double()  # squares lose half of the digits
+        before = torch.linalg.vector_norm(Q, dim=2)  # B, b
+        inside, gram, before, *arrived = on_cpu(inside, wide @ wide.mT, before, *on_the_way)
+        on_the_way, size_of_block = [], torch.ones_like(scale)  # of an orthonormal one
+        if arrived:
+            scale = size_of_block = torch.maximum(scale, arrived[0].amax(1))
+            for known in arrived[1:]:
+                C[:, count - known.shape[1] :] = known
+        Q, triangle, kept = _orthonormal_block(outside, gram, before, size_of_block, generator)
         C, R = C + inside @ R, triangle @ R
         if kept:
             break
-        scale = torch.ones_like(scale)
-    return Q, C, R
+    return Q, C, R, scale
+
+
+def on_cpu(*parts: Tensor) -> list[Tensor]:
+    """Small tensors (B, ...) in float64 on the CPU, in one transfer."""
+    if all(part.device.type == "cpu" for part in parts):
+        return [part.double() for part in parts]
+    packed = torch.cat([part.flatten(1).double() for part in parts], 1).cpu()
+    sizes = [part[0].numel() for part in parts]
+    return [piece.view(part.shape) for piece, part in zip(packed.split(sizes, 1), parts, strict=True)]
 
 
 def _orthonormal_block(
-    block: Tensor, before: Tensor, scale: Tensor, generator: torch.Generator
+    block: Tensor, gram: Tensor, before: Tensor, scale: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, bool]:
     """block = R^T Q: Q (B, b, n), R (B, b, b), and whether enough is left of the lengths (B, b) from before a basis was
-    taken off."""
-    wide = block.double()  # squares lose half of the digits
-    gram = wide @ wide.mT  # B, b, b
+    taken off. gram: (B, b, b) of the block."""
     lower, failed = torch.linalg.cholesky_ex(gram)
     lengths, pivots = gram.diagonal(dim1=1, dim2=2).sqrt(), lower.diagonal(dim1=1, dim2=2)
     inverse = _inverse(lower)
     large = (pivots > 10 * torch.finfo(block.dtype).eps * scale[:, None]).all(1)  # B
     independent = (failed == 0) & large & (_dependence(inverse, lengths) <= 1 / DEPENDENT)
-    kept = _dependence(inverse, before) <= 1 / KEPT
-    # Asked together: a GPU has to finish all that it was given before it answers.
-    all_independent, all_kept = torch.stack([independent.all(), kept.all()]).tolist()
-    if not all_independent:
-        Q, R = _one_after_another(block, scale, generator)
-        return Q, R, bool((_dependence(_inverse(R.mT), before) <= 1 / KEPT).all())
-    return inverse.to(block.dtype) @ block, lower.mT.to(block.dtype), all_kept
+    if not independent.all():
+        Q, R = _one_after_another(block, scale.to(block), generator)
+        (R,) = on_cpu(R)
+        inverse = _inverse(R.mT)
+    else:
+        Q, R = inverse.to(block) @ block, lower.mT
+    return Q, R, bool((_dependence(inverse, before) <= 1 / KEPT).all())
 
 
 def _inverse(lower: Tensor) -> Tensor:
@@ -156,7 +178,7 @@ def _one_after_another(block: Tensor, scale: Tensor, generator: torch.Generator)
 def rotate(basis: Tensor, vectors: Tensor) -> Tensor:
     """Combinations (B, p, k) of the rows of a basis (B, p, n), orthonormal again to rounding: (3 - Q Q^T) / 2 squares
     what a restart adds to the error."""
-    Q = vectors.mT @ basis  # B, k, n
+    Q = vectors.to(basis).mT @ basis  # B, k, n
     return (1.5 * torch.eye(Q.shape[1], dtype=Q.dtype, device=Q.device) - 0.5 * (Q @ Q.mT)) @ Q
 
 

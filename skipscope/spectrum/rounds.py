@@ -44,7 +44,7 @@ def iterate(krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int)
     its products."""
     batch, m, n = krylov.whole.shape
     rounds = Rounds(krylov, k, sizes, tolerance, budget)
-    with threads_for(batch * max(m, n) * sizes.block, krylov.scale.device):
+    with threads_for(batch * max(m, n) * sizes.block, krylov.whole.device):
         waiting = sorted(rounds.search(range(batch)))
         if waiting and rounds.trial_room > sizes.subspace:
             waiting = sorted(rounds.trial(waiting))
@@ -59,16 +59,17 @@ class Rounds:
     def __init__(self, krylov: Krylov, k: int, sizes: Costs, tolerance: float, budget: int) -> None:
         self.krylov, self.k, self.sizes, self.tolerance, self.budget = krylov, k, sizes, tolerance, budget
         batch, m, n = krylov.whole.shape
+        dtype, device = krylov.whole.dtype, krylov.whole.device
         self.small = min(m, n)
-        self.inner = max(tolerance / 4, 4 * torch.finfo(krylov.scale.dtype).eps)
-        vector_bytes = batch * (m + n if krylov.sides == 2 else n) * krylov.scale.element_size()
-        room = min(self.small, sizes.trial_room(vector_bytes, krylov.scale.device))
+        self.inner = max(tolerance / 4, 4 * torch.finfo(dtype).eps)
+        vector_bytes = batch * (m + n if krylov.sides == 2 else n) * dtype.itemsize
+        room = min(self.small, sizes.trial_room(vector_bytes, device))
         self.trial_room = room if krylov.can_bound else 0  # vectors
         # Triplets that are stored: the second half of what a restart keeps is not yet known well enough to help.
         self.width = (k + sizes.keep + 1) // 2 if self.trial_room > sizes.subspace else k
         self.values = krylov.scale.new_zeros(batch, self.width)
-        self.left = krylov.scale.new_zeros(batch, self.width, m)
-        self.right = self.left if krylov.sides == 1 else krylov.scale.new_zeros(batch, self.width, n)
+        self.left = torch.zeros(batch, self.width, m, dtype=dtype, device=device)
+        self.right = self.left if krylov.sides == 1 else self.left.new_zeros(batch, self.width, n)
         self.coupling = krylov.scale.new_zeros(batch, sizes.block, self.width)
 
     def search(self, samples: Sequence[int], *, confirm: bool = False) -> list[int]:
@@ -116,18 +117,16 @@ class Rounds:
                 krylov.expand()
             krylov.check()
             now = krylov.samples
-            values, coupling, scale = (
-                part[now].double().cpu() for part in (self.values, self.coupling, krylov.scale)
-            )  # B, w  B, b, w  B
+            values, coupling, scale = (part[now] for part in (self.values, self.coupling, krylov.scale))
             ranks, allowed = krylov.rank(values[:, :k]), self.tolerance * scale
             bounds, steps_needed = krylov.bounds(values, coupling)
             settled = (bounds[:, :k] - ranks <= allowed[:, None]).all(1)  # B
-            krylov.settled[now] = settled.to(krylov.settled.device)
+            krylov.settled[now] = settled
             for sample, whether in zip(now, settled.tolist(), strict=True):
                 if whether:
                     krylov.missed[sample] = 0.0 if krylov.complete else FAILURE
             needed = steps_needed(ranks[:, -1] + allowed)  # B
-            affordable = self._products_left().cpu() // krylov.sides  # B, vectors
+            affordable = self._products_left() // krylov.sides  # B, vectors
             room = affordable.clamp(max=self.trial_room - krylov.size)
             # Where little is left of the whole space, taking all of it costs less than to confirm.
             others = self.small - krylov.size
@@ -135,7 +134,7 @@ class Rounds:
             go_on = ~settled & (room >= block) & (needed < krylov.steps + room // block)
             if ending:
                 go_on = ~settled & (affordable >= others)
-            again += [now[position] for position in _positions(~(go_on | settled | self._spent().cpu()))]
+            again += [now[position] for position in _positions(~(go_on | settled | self._spent()))]
             krylov.only(_positions(go_on))
             if krylov.samples:
                 until = self.small if ending else needed[go_on].quantile(MOST).item()  # steps
@@ -150,7 +149,7 @@ class Rounds:
 
     def _products_left(self) -> Tensor:  # B
         used = [self.krylov.products[sample] for sample in self.krylov.samples]
-        return self.budget - torch.tensor(used, device=self.krylov.scale.device)
+        return self.budget - torch.tensor(used, device="cpu")
 
     def _spent(self) -> Tensor:  # B
         return self._products_left() <= 0

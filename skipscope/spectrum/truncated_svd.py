@@ -36,7 +36,7 @@ from skipscope.spectrum.assembly import assembled, thin_svd
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
 from skipscope.spectrum.filtered_subspace import block_width, leading_triplets
 from skipscope.spectrum.krylov import Krylov
-from skipscope.spectrum.orthonormal import fixed_signs, orthonormalise
+from skipscope.spectrum.orthonormal import fixed_signs
 from skipscope.spectrum.plan import DENSE_SIDE, Costs, Route, check_fits, costs
 from skipscope.spectrum.rounds import iterate
 from skipscope.spectrum.scale import Accuracy, default_tolerance, exponents, fresh_products, scaled
@@ -160,18 +160,15 @@ class GolubKahan(Krylov):
 
     def expand(self) -> None:
         old, new = self.size, self.next.shape[1]
-        image = self.multiply(self.next)  # B, b, m
-        scale = self.scale[self.places]
-        left, C, R = orthonormalise(image, self.left.rows, scale, self.generator, self.expected)
+        left, C, R, _ = self.orthonormalised(self.multiply(self.next), self.left, self.expected)
         lower = torch.cat([R.new_zeros(len(R), R.shape[1], old), R], 2)
         self.projected = torch.cat([torch.cat([self.projected, C], 2), lower], 1)
         self.left.append(left)
         self.right.append(self.next)
         back = self.multiply(left, transposed=True)  # B, b, n
-        scale = self.scale[self.places]
         # A^T U' = V D + N' K, and D is zero but for the newest block of V, where it is R^T.
-        expected = R.mT if old and R.shape[1] == new else None
-        self.next, D, K = orthonormalise(back, self.right.rows, scale, self.generator, expected)
+        expected = R.mT.to(back) if old and R.shape[1] == new else None
+        self.next, D, K, scale = self.orthonormalised(back, self.right, expected)
         if not old:
             check_adjoint(D, R.mT, self.operator, scale)
         self.grown(K)
@@ -191,16 +188,14 @@ class GolubKahan(Krylov):
         return bounds, lambda rank: steps_for_norm(seen, self.angle, rank)
 
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
-        x, values, yt = thin_svd(self.projected.double())
+        x, values, yt = thin_svd(self.projected)
         y = yt.mT
-        if self.which == "smallest":
-            x, values, y = x.flip(2), values.flip(1), y.flip(2)
-        return values.to(self.projected), x.to(self.projected), y.to(self.projected)
+        return (values.flip(1), x.flip(2), y.flip(2)) if self.which == "smallest" else (values, x, y)
 
     def estimates(self, values: Tensor, left: Tensor) -> Tensor:
         """Where s = |A v| is as good as zero, v is a null vector, whatever u is: there is nothing to wait for."""
         residuals = super().estimates(values, left)
-        zero = values <= self.zero * self.scale[self.places, None]
+        zero = values <= self.zero * self.scale[self.samples, None]
         return torch.where(zero, 0.0, residuals) if self.which == "smallest" else residuals
 
 

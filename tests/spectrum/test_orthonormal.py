@@ -23,6 +23,18 @@ def numbers() -> torch.Generator:
     return torch.Generator("cpu").manual_seed(0)
 
 
+def orthonormalised(
+    block: Tensor, basis: Tensor, scale: float = 1.0, expected: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(Q, C, R), where the block is; what is small comes on the CPU in float64, with the scale."""
+    before = torch.full((len(block),), scale, dtype=torch.float64, device="cpu")
+    Q, *small = orthonormalise(block, basis, before, numbers(), expected)
+    assert all(part.device.type == "cpu" and part.dtype == torch.float64 for part in small)
+    lengths = torch.linalg.vector_norm(block, dim=2).amax(1).cpu().double()
+    assert torch.equal(small[2], torch.maximum(before, lengths))
+    return Q, small[0].to(Q.device), small[1].to(Q.device)
+
+
 def check(block: Tensor, basis: Tensor, Q: Tensor, C: Tensor, R: Tensor) -> None:
     """block = C^T basis + R^T Q, and all rows orthonormal, in float64."""
     eps = torch.finfo(block.dtype).eps
@@ -37,7 +49,7 @@ def check(block: Tensor, basis: Tensor, Q: Tensor, C: Tensor, R: Tensor) -> None
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_the_relation_holds(dtype: torch.dtype, width: int) -> None:
     basis, block = basis_of(dtype), random(BATCH, width, SIZE, seed=2).to(dtype)
-    check(block, basis, *orthonormalise(block, basis, torch.ones(BATCH, dtype=dtype), numbers()))
+    check(block, basis, *orthonormalised(block, basis))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -54,13 +66,12 @@ def test_expected_coefficients_save_a_pass(dtype: torch.dtype, monkeypatch: pyte
         return right(*arguments)
 
     monkeypatch.setattr(orthonormal, "_orthonormal_block", counted)
-    scale = torch.full((BATCH,), 100.0, dtype=dtype)
-    check(block, basis, *orthonormalise(block, basis, scale, numbers(), 100 * known))
+    check(block, basis, *orthonormalised(block, basis, 100.0, 100 * known))
     assert len(passes) == 1
-    check(block, basis, *orthonormalise(block, basis, scale, numbers()))
+    check(block, basis, *orthonormalised(block, basis, 100.0))
     assert len(passes) == 3
     # Wrong expectations cost a pass and nothing else.
-    check(block, basis, *orthonormalise(block, basis, scale, numbers(), -100 * known))
+    check(block, basis, *orthonormalised(block, basis, 100.0, -100 * known))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -69,7 +80,7 @@ def test_nearly_dependent_vectors(dtype: torch.dtype, distance: float) -> None:
     basis = basis_of(dtype)
     one, other = random(BATCH, 1, SIZE, seed=5), random(BATCH, 1, SIZE, seed=6)
     block = torch.cat([one, one + distance * other, basis[:, :1].double()], 1).to(dtype)
-    Q, C, R = orthonormalise(block, basis, torch.ones(BATCH, dtype=dtype), numbers())
+    Q, C, R = orthonormalised(block, basis)
     check(block, basis, Q, C, R)
     assert (R[:, 2, 2] == 0).all()  # a vector of the basis leaves nothing, and a random one takes its place
 
@@ -82,13 +93,13 @@ def test_a_chain_of_vectors_of_which_each_is_near_the_next(dtype: torch.dtype, w
     block = (axes / 8 + (1 - 1 / 64) ** 0.5 * axes.roll(1, 1)).to(dtype)
     block[:, 0] = axes[:, 0]
     basis = basis_of(dtype)
-    check(block, basis, *orthonormalise(block, basis, torch.ones(BATCH, dtype=dtype), numbers()))
+    check(block, basis, *orthonormalised(block, basis))
 
 
 def test_zeros_become_random_vectors() -> None:
     basis = basis_of(torch.float64)
     block = torch.zeros(BATCH, 3, SIZE, dtype=torch.float64)
-    Q, C, R = orthonormalise(block, basis, torch.ones(BATCH, dtype=torch.float64), numbers())
+    Q, C, R = orthonormalised(block, basis)
     check(block, basis, Q, C, R)
     assert not R.any()
 
@@ -96,7 +107,7 @@ def test_zeros_become_random_vectors() -> None:
 def test_a_space_that_is_full_gives_fewer_vectors() -> None:
     basis = torch.linalg.qr(random(BATCH, 10, 9, seed=7)).Q.mT.contiguous()
     block = random(BATCH, 3, 10, seed=8)
-    Q, C, R = orthonormalise(block, basis, torch.ones(BATCH, dtype=torch.float64), numbers())
+    Q, C, R = orthonormalised(block, basis)
     assert Q.shape == (BATCH, 1, 10)
     check(block, basis, Q, C, R)
 
