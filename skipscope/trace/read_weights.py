@@ -28,6 +28,7 @@ from skipscope.trace.freshness import fingerprint
 HALF = (torch.float16, torch.bfloat16)
 KEPT = 2 * 2**30  # bytes of converted weights, where no limit is set: a block of the largest common models
 SHARE_OF_LIMIT = 0.25  # for the weights that are kept
+BUFFER = 32 * 2**20  # bytes of page-locked memory that a weight goes through on its way to a GPU, twice
 _on_disk: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 Key = tuple[int, torch.Size, tuple[int, ...], torch.dtype, torch.device]  # where and how the weight lies; as what
@@ -51,6 +52,25 @@ def is_on_disk(model: nn.Module) -> bool:
 def halves_of(model: nn.Module) -> list[str]:
     """The names of the types of half precision that the model's weights have."""
     return sorted({str(weight.dtype).removeprefix("torch.") for weight in model.parameters() if weight.dtype in HALF})
+
+
+def sent(weight: Tensor, device: torch.device) -> Tensor:
+    """The weight on a device. To a GPU through two buffers of page-locked memory in turn: all cores read the pages of a
+    file, and the next part is read while one is on its way."""
+    if device.type != "cuda" or weight.device.type != "cpu" or not weight.is_contiguous():
+        return weight.to(device)
+    there = torch.empty_like(weight, device=device)
+    source, target = weight.view(-1), there.view(-1)
+    part = max(1, BUFFER // max(1, weight.element_size()))
+    buffers = [torch.empty(min(part, len(source)), dtype=weight.dtype, device="cpu", pin_memory=True) for _ in range(2)]
+    arrived = [torch.cuda.Event() for _ in range(2)]
+    for number, start in enumerate(range(0, len(source), part)):
+        turn, size = number % 2, min(part, len(source) - start)
+        arrived[turn].synchronize()
+        buffers[turn][:size].copy_(source[start : start + size])
+        target[start : start + size].copy_(buffers[turn][:size], non_blocking=True)
+        arrived[turn].record(torch.cuda.current_stream(device))
+    return there
 
 
 class ReadWeights:
@@ -105,7 +125,7 @@ class ReadWeights:
         room = self.room
         while self._kept and self._bytes + size > room:
             self._drop(next(iter(self._kept)))
-        converted = weight.to(device, dtype)
+        converted = sent(weight, device).to(dtype)  # a half is sent as a half
         if weight.numel():
             self._kept[key] = Kept(weight, seen, converted)
             self._pointers[converted.untyped_storage().data_ptr()] = key

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 import skipscope as ss
 from skipscope.memory_limit import limited_memory
+from skipscope.trace import read_weights
 from skipscope.trace.graph_trunk import GraphTrunk
-from skipscope.trace.read_weights import ReadWeights
+from skipscope.trace.read_weights import ReadWeights, sent
 
 D, TOKENS = 12, 5
 
@@ -160,3 +161,18 @@ def test_a_copy_of_the_trunk_reads_the_copy_of_the_model() -> None:
         model.get_parameter("blocks.1.up.weight").zero_()
     assert twin.model is not model
     assert torch.equal(twin.replay(IDS), output)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7, 9), (64, 3)])
+def test_weights_arrive_on_a_gpu_as_they_are(
+    dtype: torch.dtype, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_weights, "BUFFER", 64)  # several parts, the last of them short
+    weight = (100 * torch.randn(shape, device="cpu")).to(dtype)
+    for given in (weight, weight.mT if weight.dim() == 2 else weight):
+        arrived = sent(given, torch.device("cuda"))
+        assert arrived.device.type == "cuda"
+        assert arrived.dtype == dtype
+        assert torch.equal(arrived.cpu(), given)
