@@ -91,7 +91,7 @@ def check(data: object, J: Tensor) -> None:
     ratio = float(torch.linalg.matrix_norm(J, 2)) / float(abs(expected).max())
     assert float(data["amplification"]) == pytest.approx(ratio, rel=1e-8)  # type: ignore[index]
     assert float(data["residual"]) < 1e-13  # type: ignore[index]
-    values, vectors = numpy.linalg.eig(J.numpy())
+    values, vectors = numpy.linalg.eig(J.cpu().numpy())
     inverse = numpy.linalg.inv(vectors)
     conditions = numpy.linalg.norm(inverse, axis=1) * numpy.linalg.norm(vectors, axis=0)  # 1 / |y* x|
     first = abs(values - found[0]).argmin()

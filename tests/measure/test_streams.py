@@ -85,7 +85,7 @@ def test_matrices_that_depend_on_the_state() -> None:
     point = trunk.at(x)
     h = point.entry(trunk[1])
     branch, skip = (path(h).flatten(1).norm(dim=1) for path in (trunk[1].branch, trunk[1].skip))
-    numpy.testing.assert_allclose(data["branch_share"][1], (branch / (branch + skip)).detach(), rtol=1e-12)
+    numpy.testing.assert_allclose(data["branch_share"][1], (branch / (branch + skip)).detach().cpu(), rtol=1e-12)
 
 
 def test_the_jacobian_has_the_derivative_of_the_matrix() -> None:
