@@ -14,6 +14,8 @@ from skipscope.cores import one_thread
 
 
 def works(size: Size) -> Iterator[Work]:
+    if size.device != "cpu":
+        return
     for name, make, depth in (
         ("ResNet", resnet, size.pick(smoke=12, cpu=50, gpu=50)),
         ("GPT-2", gpt, size.pick(smoke=4, cpu=12, gpu=12)),

@@ -21,7 +21,7 @@ def forward_over_reverse(function: Function, theta: Tensor, V: Tensor) -> Tensor
     def product(v: Tensor) -> Tensor:
         return torch.func.jvp(gradient, (theta,), (v,))[1]
 
-    return torch.func.vmap(product, in_dims=1, out_dims=1)(V[0])[None]  # 1, p, k
+    return torch.func.vmap(product, in_dims=1)(V[0]).mT[None]  # 1, p, k
 
 
 def double_backward(function: Function, theta: Tensor, V: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ class Operator(ABC):
     device: torch.device
     name: str = "operator"
     pushes_take_rows: bool = False  # whether a product from the left first takes all rows, by a product each
+    vectors_at_once: int | None = None  # in a product of an iteration, where that is not the usual number
     token_route: str | None = None  # of a Jacobian between tokens: "path of the chosen tokens", or the whole sequence
 
     def matmat(self, V: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def eigs(
     route = named_route(route)
     check_options(H, k, which, ("largest", "smallest", "magnitude"), tol, block, max_products, route)
     batch, _, n = H.shape
-    sizes = costs(H.shape, k, block, decomposition=9.0 * n**3, sides=1)
+    sizes = costs(H.shape, k, block or H.vectors_at_once, decomposition=9.0 * n**3, sides=1)
     tolerance = default_tolerance(H.dtype) if tol is None else tol
     if route == "auto":
         route = sizes.route(H.device)

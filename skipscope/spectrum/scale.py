@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -182,6 +183,10 @@ class InUnit(Operator):
         unit.products = [each * (3 if far else 2) for far in exponent.tolist()]
         return unit
 
+    @cached_property
+    def _is_near(self) -> bool:
+        return not (self.power.any() or self.exponent.any())
+
     @property
     def eps(self) -> float:
         return self.operator.eps
@@ -193,6 +198,8 @@ class InUnit(Operator):
         return self._in_unit(self.operator.rmatmat, U)
 
     def _in_unit(self, apply: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+        if self._is_near:
+            return apply(vectors).detach()
         return scaled(apply(scaled(vectors, self.power)).detach(), -self.power - self.exponent)
 
     def take(self, samples: Sequence[int]) -> InUnit:

@@ -303,7 +303,7 @@ def _counted(
     elif which == "largest":
         largest = S[:, :1]
     else:
-        largest = scaled(accuracy.scale, accuracy.exponent)[:, None]
+        largest = scaled(accuracy.scale, accuracy.exponent)[:, None].to(S)
     zero = max(A.shape[1:]) * A.eps * largest  # B, 1
     above = torch.maximum(residuals, zero) < S
     counted = above.cumprod(1).sum(1) if which == "largest" else above.sum(1)
