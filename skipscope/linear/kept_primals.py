@@ -37,7 +37,7 @@ from skipscope.linear.captured import WARM_UP, CapturedProduct, Product
 from skipscope.linear.derivative import SAME_PRODUCT
 from skipscope.linear.memory import SHARE_OF_FREE_MEMORY, free_bytes, in_blocks, out_of_memory
 
-FEW_VECTORS = 16  # in a block up to which the primal part is a share of the time that is worth its memory
+FEW_VECTORS = 2  # in a block up to which the primal part is so large a share of the time that watching is worth it
 ONLY_SHAPES = {"aten::is_same_size", "aten::_has_same_storage_numel"}  # what they read, though they give no tensor
 # Tangents that are zero have no memory. Torch gives most operations real zeros in their place; of the others, these two
 # read what is not there when a dispatch mode runs them: a segmentation fault (torch 2.15).

@@ -14,7 +14,8 @@ from skipscope.memory_limit import left_of_limits, smallest_limit
 
 LARGEST_BLOCK = 1024  # more vectors at once gain nothing on any device
 SHARE_OF_FREE_MEMORY = 0.4  # of the free memory that one product may take
-ALWAYS_FITS = 1 << 26  # bytes of a product for which nobody is asked what is free: asking takes longer than the product
+# Bytes of a product for which nobody is asked what is free: asking takes longer than the product.
+ALWAYS_FITS = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_LIMIT = 1 << 62  # bytes, where the user sets none
 GUESSED_FREE_BYTES = 2 << 30  # bytes, where the system does not report what is free
 
@@ -58,7 +59,8 @@ def in_blocks(product: Callable[[Tensor], Tensor], block: Tensor, bytes_per_vect
     """The product of a block of vectors (B, n, k), as many at a time as fit."""
     count = block.shape[2]
     size = min(count, LARGEST_BLOCK)
-    if size * bytes_per_vector > min(ALWAYS_FITS, (smallest_limit() or LARGEST_LIMIT) // 16):
+    fits = ALWAYS_FITS.get(block.device.type, ALWAYS_FITS["cpu"])
+    if size * bytes_per_vector > min(fits, (smallest_limit() or LARGEST_LIMIT) // 16):
         size = max(1, min(size, int(SHARE_OF_FREE_MEMORY * free_bytes(block.device) / bytes_per_vector)))
     results: list[Tensor] = []
     start = 0

@@ -58,7 +58,7 @@ class Krylov(ABC):
         """Start from Ritz triplets (B, w), (B, w, m), (B, w, n), none at first, and a random block. room: for so many
         vectors. The relations that the triplets had are dropped, so that the residuals of those that have not converged
         are not known any more."""
-        self.samples = list(samples)
+        self._set_samples(samples)
         self.operator = self.whole.go_on_with(samples)
         self.given, self.steps = values.shape[1], 0
         self.right, self.projected = Basis(right, room), torch.diag_embed(values)
@@ -143,7 +143,7 @@ class Krylov(ABC):
         """Go on as it is with some of the samples, by position."""
         if len(stay) == len(self.samples):  # a copy of the bases would double their memory
             return
-        self.samples = [self.samples[position] for position in stay]
+        self._set_samples([self.samples[position] for position in stay])
         if not stay:
             return
         self.operator = self.whole.go_on_with(self.samples)
@@ -183,6 +183,10 @@ class Krylov(ABC):
         self, block: Tensor, basis: Basis, expected: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `orthonormalise`: products beside a basis, whose lengths say how large the operator is."""
-        found = orthonormalise(block, basis.rows, self.scale[self.samples], self.generator, expected)
-        self.scale[self.samples] = found[3]
+        found = orthonormalise(block, basis.rows, self.scale[self._places], self.generator, expected)
+        self.scale[self._places] = found[3]
         return found
+
+    def _set_samples(self, samples: Sequence[int]) -> None:
+        self.samples = list(samples)
+        self._places = torch.tensor(self.samples, dtype=torch.long, device="cpu")

@@ -89,35 +89,40 @@ def orthonormalise(
             rest, *_ = orthonormalise(rest, basis, torch.ones_like(scale), generator)
         C, R, norms = on_cpu(basis @ block.mT, rest @ block.mT, norms)
         return rest, C, R, torch.maximum(scale, norms.amax(1))
-    Q, on_the_way = block, [norms]
-    if expected is not None:
-        Q = torch.baddbmm(block, expected.mT, basis[:, count - expected.shape[1] :], alpha=-1)
-        on_the_way.append(expected)
-    C = torch.zeros(batch, count, width, dtype=torch.float64, device="cpu")
-    R = torch.eye(width, dtype=torch.float64, device="cpu").expand(batch, width, width)
-    for _ in range(MOST_PASSES):
-        inside = Q @ basis.mT  # B, b, p: five times as fast on a GPU as the transposed product
-        outside = torch.baddbmm(Q, inside, basis, alpha=-1)
-        wide = outside.double()  # squares lose half of the digits
-        before = torch.linalg.vector_norm(Q, dim=2)  # B, b
-        inside, gram, before, *arrived = on_cpu(inside, wide @ wide.mT, before, *on_the_way)
-        on_the_way, size_of_block = [], torch.ones_like(scale)  # of an orthonormal one
-        if arrived:
-            scale = size_of_block = torch.maximum(scale, arrived[0].amax(1))
-            for known in arrived[1:]:
-                C[:, count - known.shape[1] :] = known
-        Q, triangle, kept = _orthonormal_block(outside, gram, before, size_of_block, generator)
-        C, R = C + inside.mT @ R, triangle @ R
+    if expected is None:
+        outside, inside, gram, before, norms = _beside(block, basis, norms)
+        C = inside.mT
+    else:
+        known = basis[:, count - expected.shape[1] :]
+        Q = torch.baddbmm(block, expected.mT, known, alpha=-1)
+        outside, inside, gram, before, norms, coefficients = _beside(Q, basis, norms, expected)
+        C = inside.mT
+        C[:, count - expected.shape[1] :] += coefficients
+    scale = torch.maximum(scale, norms.amax(1))
+    Q, R, kept = _orthonormal_block(outside, gram, before, scale, generator)
+    for _ in range(MOST_PASSES - 1):
         if kept:
             break
+        outside, inside, gram, before = _beside(Q, basis)
+        Q, triangle, kept = _orthonormal_block(outside, gram, before, torch.ones_like(scale), generator)
+        C, R = C + inside.mT @ R, triangle @ R
     return Q, C, R, scale
+
+
+def _beside(Q: Tensor, basis: Tensor, *others: Tensor) -> list[Tensor]:
+    """What a basis leaves of a block (B, b, n); and on the CPU the coefficients (B, b, p) of what it takes, the Gram
+    matrix (B, b, b) of what it leaves, the lengths (B, b) from before, and the others."""
+    inside = Q @ basis.mT  # on a GPU in a fifth of the time of its transpose
+    outside = torch.baddbmm(Q, inside, basis, alpha=-1)
+    wide = outside.double()  # squares lose half of the digits
+    return [outside, *on_cpu(inside, wide @ wide.mT, torch.linalg.vector_norm(Q, dim=2), *others)]
 
 
 def on_cpu(*parts: Tensor) -> list[Tensor]:
     """Small tensors (B, ...) in float64 on the CPU, in one transfer."""
     if all(part.device.type == "cpu" for part in parts):
         return [part.double() for part in parts]
-    packed = torch.cat([part.flatten(1).double() for part in parts], 1).cpu()
+    packed = torch.cat([part.flatten(1) for part in parts], 1).cpu().double()
     sizes = [part[0].numel() for part in parts]
     return [piece.view(part.shape) for piece, part in zip(packed.split(sizes, 1), parts, strict=True)]
 

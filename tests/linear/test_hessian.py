@@ -380,7 +380,7 @@ def test_few_vectors_at_once_when_memory_is_short(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(H, "_product", watched)
     monkeypatch.setattr("skipscope.linear.memory.free_bytes", lambda device: 10 * H.bytes_per_vector)
-    monkeypatch.setattr("skipscope.linear.memory.ALWAYS_FITS", 0)
+    monkeypatch.setattr("skipscope.linear.memory.ALWAYS_FITS", {"cpu": 0, "cuda": 0})
     torch.testing.assert_close(H.matmat(V), expected)
     assert widths == [4, 4, 2]
 

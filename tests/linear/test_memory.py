@@ -46,7 +46,7 @@ def _never_enough(block: Tensor) -> Tensor:
 
 def test_blocks_are_planned_from_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skipscope.linear.memory.free_bytes", lambda device: 100)
-    monkeypatch.setattr("skipscope.linear.memory.ALWAYS_FITS", 0)
+    monkeypatch.setattr("skipscope.linear.memory.ALWAYS_FITS", {"cpu": 0, "cuda": 0})
     sizes = []
 
     def product(block: Tensor) -> Tensor:
