@@ -114,6 +114,13 @@ class Krylov(ABC):
     def expand(self) -> None:
         """Take the next block into the bases."""
 
+    def advance(self, steps: int) -> None:
+        """Take so many blocks into the bases, or all that there are."""
+        for _ in range(steps):
+            if self.complete:
+                break
+            self.expand()
+
     @abstractmethod
     def decompose(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values (B, p), wanted ones first, and the left and right vectors (B, p, p) of the projected matrix."""

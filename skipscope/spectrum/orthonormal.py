@@ -80,42 +80,33 @@ def orthonormalise(
     coefficients are expected, unless vectors are nearly dependent.
     """
     batch, width, size = block.shape
-    count = basis.shape[1]
-    left = size - count
-    norms = torch.linalg.vector_norm(block, dim=2)  # B, b
+    left = size - basis.shape[1]
     if left < width:
         rest = random_block(size, left, generator, block).expand(batch, left, size)
         if left:
             rest, *_ = orthonormalise(rest, basis, torch.ones_like(scale), generator)
-        C, R, norms = on_cpu(basis @ block.mT, rest @ block.mT, norms)
+        C, R, norms = on_cpu(basis @ block.mT, rest @ block.mT, torch.linalg.vector_norm(block, dim=2))
         return rest, C, R, torch.maximum(scale, norms.amax(1))
-    if expected is None:
-        outside, inside, gram, before, norms = _beside(block, basis, norms)
-        C = inside.mT
-    else:
-        known = basis[:, count - expected.shape[1] :]
-        Q = torch.baddbmm(block, expected.mT, known, alpha=-1)
-        outside, inside, gram, before, norms, coefficients = _beside(Q, basis, norms, expected)
-        C = inside.mT
-        C[:, count - expected.shape[1] :] += coefficients
-    scale = torch.maximum(scale, norms.amax(1))
-    Q, R, kept = _orthonormal_block(outside, gram, before, scale, generator)
+    outside, small = _beside_known(block, basis, expected)
+    found = Coefficients(on_cpu(*small), scale, block.dtype)
+    C, scale = found.C, found.scale
+    Q, R, kept = _orthonormal_rows(outside, found, generator)
     for _ in range(MOST_PASSES - 1):
         if kept:
             break
-        outside, inside, gram, before = _beside(Q, basis)
-        Q, triangle, kept = _orthonormal_block(outside, gram, before, torch.ones_like(scale), generator)
-        C, R = C + inside.mT @ R, triangle @ R
+        outside, small = _beside(Q, basis)
+        found = Coefficients(on_cpu(*small), torch.ones_like(scale), block.dtype)
+        Q, triangle, kept = _orthonormal_rows(outside, found, generator)
+        C, R = C + found.C @ R, triangle @ R
     return Q, C, R, scale
 
 
-def _beside(Q: Tensor, basis: Tensor, *others: Tensor) -> list[Tensor]:
-    """What a basis leaves of a block (B, b, n); and on the CPU the coefficients (B, b, p) of what it takes, the Gram
-    matrix (B, b, b) of what it leaves, the lengths (B, b) from before, and the others."""
-    inside = Q @ basis.mT  # on a GPU in a fifth of the time of its transpose
-    outside = torch.baddbmm(Q, inside, basis, alpha=-1)
-    wide = outside.double()  # squares lose half of the digits
-    return [outside, *on_cpu(inside, wide @ wide.mT, torch.linalg.vector_norm(Q, dim=2), *others)]
+def orthonormalise_unasked(block: Tensor, basis: Tensor, expected: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The first pass of `orthonormalise` without a question to the device: Q, R^T (B, b, b), and what `Coefficients`
+    will tell from, once it is on the CPU, among it whether Q is what it should be."""
+    outside, small = _beside_known(block, basis, expected)
+    lower, _ = torch.linalg.cholesky_ex(small[1])
+    return _inverse(lower).to(block.dtype) @ outside, lower.to(block.dtype), small
 
 
 def on_cpu(*parts: Tensor) -> list[Tensor]:
@@ -127,23 +118,59 @@ def on_cpu(*parts: Tensor) -> list[Tensor]:
     return [piece.view(part.shape) for piece, part in zip(packed.split(sizes, 1), parts, strict=True)]
 
 
-def _orthonormal_block(
-    block: Tensor, gram: Tensor, before: Tensor, scale: Tensor, generator: torch.Generator
-) -> tuple[Tensor, Tensor, bool]:
-    """block = R^T Q: Q (B, b, n), R (B, b, b), and whether enough is left of the lengths (B, b) from before a basis was
-    taken off. gram: (B, b, b) of the block."""
-    lower, failed = torch.linalg.cholesky_ex(gram)
-    lengths, pivots = gram.diagonal(dim1=1, dim2=2).sqrt(), lower.diagonal(dim1=1, dim2=2)
-    inverse = _inverse(lower)
-    large = (pivots > 10 * torch.finfo(block.dtype).eps * scale[:, None]).all(1)  # B
-    independent = (failed == 0) & large & (_dependence(inverse, lengths) <= 1 / DEPENDENT)
-    if not independent.all():
-        Q, R = _one_after_another(block, scale.to(block), generator)
-        (R,) = on_cpu(R)
-        inverse = _inverse(R.mT)
-    else:
-        Q, R = inverse.to(block) @ block, lower.mT
-    return Q, R, bool((_dependence(inverse, before) <= 1 / KEPT).all())
+class Coefficients:
+    """What a pass over a basis says, from the small tensors of that pass, on the CPU in float64."""
+
+    def __init__(self, small: Sequence[Tensor], scale: Tensor, dtype: torch.dtype) -> None:
+        """scale (B,): at which vectors are zero to rounding, or that of the block where it is larger. dtype: of the
+        vectors."""
+        inside, gram, self._before, *known = small
+        self.C = inside.mT  # B, p, b
+        if known:
+            norms, *expected = known
+            scale = torch.maximum(scale, norms.amax(1))
+            for coefficients in expected:
+                self.C[:, self.C.shape[1] - coefficients.shape[1] :] += coefficients
+        self.scale = scale
+        lower, failed = torch.linalg.cholesky_ex(gram)
+        self.R, self.inverse = lower.mT, _inverse(lower)
+        lengths, pivots = gram.diagonal(dim1=1, dim2=2).sqrt(), lower.diagonal(dim1=1, dim2=2)
+        large = (pivots > 10 * torch.finfo(dtype).eps * scale[:, None]).all(1)  # B
+        independent = (failed == 0) & large & (_dependence(self.inverse, lengths) <= 1 / DEPENDENT)
+        self.independent = bool(independent.all())
+
+    def is_kept(self, inverse: Tensor | None = None) -> bool:
+        """Whether enough is left of the lengths from before the basis was taken off."""
+        inverse = self.inverse if inverse is None else inverse
+        return bool((_dependence(inverse, self._before) <= 1 / KEPT).all())
+
+
+def _beside_known(block: Tensor, basis: Tensor, expected: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+    norms = torch.linalg.vector_norm(block, dim=2)  # B, b
+    if expected is None:
+        outside, small = _beside(block, basis)
+        return outside, [*small, norms]
+    last = basis[:, basis.shape[1] - expected.shape[1] :]
+    outside, small = _beside(torch.baddbmm(block, expected.mT, last, alpha=-1), basis)
+    return outside, [*small, norms, expected]
+
+
+def _beside(Q: Tensor, basis: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """What a basis leaves of a block (B, b, n); the coefficients (B, b, p) of what it takes, the Gram matrix (B, b, b)
+    of what it leaves, the lengths (B, b) from before."""
+    inside = Q @ basis.mT  # on a GPU in a fifth of the time of its transpose
+    outside = torch.baddbmm(Q, inside, basis, alpha=-1)
+    wide = outside.double()  # squares lose half of the digits
+    return outside, [inside, wide @ wide.mT, torch.linalg.vector_norm(Q, dim=2)]
+
+
+def _orthonormal_rows(block: Tensor, found: Coefficients, generator: torch.Generator) -> tuple[Tensor, Tensor, bool]:
+    """block = R^T Q: Q (B, b, n), R (B, b, b), and whether enough is left of the lengths from before."""
+    if found.independent:
+        return found.inverse.to(block) @ block, found.R, found.is_kept()
+    Q, R = _one_after_another(block, found.scale.to(block), generator)
+    (R,) = on_cpu(R)
+    return Q, R, found.is_kept(_inverse(R.mT))
 
 
 def _inverse(lower: Tensor) -> Tensor:

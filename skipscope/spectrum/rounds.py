@@ -81,8 +81,7 @@ class Rounds:
         again: list[int] = []
         while krylov.samples:
             with self.few_threads():
-                while krylov.size < sizes.subspace:
-                    krylov.expand()
+                krylov.advance(math.ceil((sizes.subspace - krylov.size) / sizes.block))
             krylov.check()
             now = krylov.samples
             ritz, x, y = krylov.decompose()  # B, p  B, p, p  B, p, p
@@ -116,8 +115,7 @@ class Rounds:
         again: list[int] = []
         while krylov.samples:
             with self.few_threads():
-                while krylov.steps < look and not krylov.complete:
-                    krylov.expand()
+                krylov.advance(look - krylov.steps)
             krylov.check()
             now = krylov.samples
             values, coupling, scale = (part[now] for part in (self.values, self.coupling, krylov.scale))

@@ -12,7 +12,9 @@ From an orthonormal block N on the smaller side, the iteration makes
 
 both by full orthogonalisation; U' and N join the bases and N' is next. The projected matrix U^T A V is upper triangular
 but for the columns after a restart. A^T A is never formed: a value is as exact as the operator's products, at eps |A|,
-not at sqrt(eps) |A|. All samples move together; those that have converged leave.
+not at sqrt(eps) |A|. All samples move together; those that have converged leave. On a GPU, which has to finish all that
+it was given before it answers, a stretch of steps runs unasked: whether every block came out orthonormal is seen at its
+end, and a stretch with one that did not is taken back and goes step by step.
 
 Cost of a cycle: (p - keep) products on each side, 8 (m + n) p (p - keep) operations to orthogonalise, an SVD of p x p.
 
@@ -36,7 +38,7 @@ from skipscope.spectrum.assembly import assembled, thin_svd
 from skipscope.spectrum.checks import check_adjoint, check_finite, check_options, named_route
 from skipscope.spectrum.filtered_subspace import block_width, leading_triplets
 from skipscope.spectrum.krylov import Krylov
-from skipscope.spectrum.orthonormal import fixed_signs
+from skipscope.spectrum.orthonormal import Coefficients, fixed_signs, on_cpu, orthonormalise_unasked
 from skipscope.spectrum.plan import DENSE_SIDE, Costs, Route, check_fits, costs
 from skipscope.spectrum.rounds import iterate
 from skipscope.spectrum.scale import Accuracy, default_tolerance, exponents, fresh_products, scaled
@@ -45,6 +47,7 @@ from skipscope.spectrum.unseen import norm_bound, singular_value_bounds, steps_f
 Which = Literal["largest", "smallest"]
 STEPS = {"largest": 14, "smallest": 40}  # of a cycle: small values need polynomials of a high degree
 WIDEST_BLOCK = 8  # times the vectors of a filtered block are in a matrix at least
+UNASKED_ON = ("cuda",)  # where a question costs more than a step
 PROBES = 32  # random signs for what the triplets leave of |A|_F^2
 
 
@@ -161,8 +164,6 @@ class GolubKahan(Krylov):
     def expand(self) -> None:
         old, new = self.size, self.next.shape[1]
         left, C, R, _ = self.orthonormalised(self.multiply(self.next), self.left, self.expected)
-        lower = torch.cat([R.new_zeros(len(R), R.shape[1], old), R], 2)
-        self.projected = torch.cat([torch.cat([self.projected, C], 2), lower], 1)
         self.left.append(left)
         self.right.append(self.next)
         back = self.multiply(left, transposed=True)  # B, b, n
@@ -171,7 +172,51 @@ class GolubKahan(Krylov):
         self.next, D, K, scale = self.orthonormalised(back, self.right, expected)
         if not old:
             check_adjoint(D, R.mT, self.operator, scale)
+        self._project(C, R)
         self.grown(K)
+
+    def advance(self, steps: int) -> None:
+        """On a GPU without a question to it but for the first step, as long as that goes well."""
+        if self.operator.device.type in UNASKED_ON:
+            while steps and self.linked is None and not self.complete:
+                self.expand()
+                steps -= 1
+            whole = (min(self.whole.shape[1:]) - self.size) // self.block - 1  # blocks that are there for certain
+            if min(steps, whole) > 1 and self._advance_unasked(min(steps, whole)):
+                steps -= min(steps, whole)
+        super().advance(steps)
+
+    def _advance_unasked(self, steps: int) -> bool:
+        """Whether every block came out orthonormal; otherwise all is as it was before."""
+        before, start = self.size, self.next
+        expected, small = self.expected, []
+        assert expected is not None, "the first step was asked for"
+        for _ in range(steps):
+            left, lower, of_left = orthonormalise_unasked(self.multiply(self.next), self.left.rows, expected)
+            self.left.append(left)
+            self.right.append(self.next)
+            back = self.multiply(left, transposed=True)
+            self.next, expected, of_right = orthonormalise_unasked(back, self.right.rows, lower)
+            small += [of_left, of_right]
+        arrived = iter(on_cpu(*(part for parts in small for part in parts)))
+        scale, found = self.scale[self._places], []
+        for parts in small:
+            found.append(Coefficients([next(arrived) for _ in parts], scale, self.next.dtype))
+            scale = found[-1].scale
+        if not all(each.independent and each.is_kept() for each in found):
+            self.left.count = self.right.count = before
+            self.next = start
+            return False
+        self.scale[self._places] = scale
+        for of_push, of_pull in zip(found[::2], found[1::2], strict=True):
+            self._project(of_push.C, of_push.R)
+            self.grown(of_pull.R)
+        return True
+
+    def _project(self, C: Tensor, R: Tensor) -> None:
+        """The projected matrix with another block: the product of the newest of V is C in U, and R in its newest."""
+        lower = torch.cat([R.new_zeros(len(R), R.shape[1], self.projected.shape[2]), R], 2)
+        self.projected = torch.cat([torch.cat([self.projected, C], 2), lower], 1)
 
     def rank(self, values: Tensor) -> Tensor:
         return -values if self.which == "smallest" else values

@@ -59,13 +59,13 @@ def test_expected_coefficients_save_a_pass(dtype: torch.dtype, monkeypatch: pyte
     known = random(BATCH, 4, 2, seed=3).to(dtype)
     block = 100 * known.mT @ basis[:, -4:] + random(BATCH, 2, SIZE, seed=4).to(dtype)
     passes: list[int] = []
-    right = orthonormal._orthonormal_block
+    right = orthonormal._orthonormal_rows
 
     def counted(*arguments: Tensor) -> tuple[Tensor, Tensor]:
         passes.append(1)
         return right(*arguments)
 
-    monkeypatch.setattr(orthonormal, "_orthonormal_block", counted)
+    monkeypatch.setattr(orthonormal, "_orthonormal_rows", counted)
     check(block, basis, *orthonormalised(block, basis, 100.0, 100 * known))
     assert len(passes) == 1
     check(block, basis, *orthonormalised(block, basis, 100.0))
