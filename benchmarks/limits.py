@@ -1,4 +1,4 @@
-"""What limits full spectra and Hessian products on a GPU, measured.
+"""What limits full spectra, triplets and Hessian products on a GPU, measured.
 
     python -m benchmarks.limits --weights docs/results/networks/resnet56-cifar-projection-seed1000.safetensors \\
         --images cifar10-test-images.pt
@@ -9,8 +9,12 @@ matrix of that size. cuSOLVER reduces the matrix to a tridiagonal one by Househo
 and each of them reads one triangle of what is left: p^3 / 6 numbers of 8 bytes in all, whose time at the bandwidth of
 the memory is the floor. Two matrices in two threads and streams say whether a GPU has room for another beside one.
 
+Triplets: the seconds of all kernels of `ss.svd`, beside those that it takes: the rest is the CPU, which starts them.
+
 Hessian: the seconds of the kernels of a product with eight vectors, of convolutions and of everything else, beside the
-seconds of curvlinops for as many.
+seconds of curvlinops for as many; and the seconds of products with fewer vectors.
+
+`--only` measures some of these, and leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -32,14 +36,17 @@ from benchmarks.kit import Size
 from benchmarks.machine import described
 from benchmarks.rows.full_spectra import by_gram_matrix
 from benchmarks.rows.hessians import by_curvlinops, network_and_batch
-from benchmarks.subjects import network_and_images
+from benchmarks.rows.leading_triplets import TOLERANCE, K
+from benchmarks.subjects import network_and_images, one_per_stage
 from skipscope.numerics import measuring
 from skipscope.spectrum.full import FEW_FOR_A_GPU, LAW_GAIN
 
 RESULT = Path(__file__).parent / "results" / "limits.json"
 BANDWIDTH = 4.3e12  # bytes per second of one H200: a copy from device to device, bytes read and written
+IMAGES = 64  # of triplets
 SIDE_BY_SIDE = (14_000, 3_500)  # sizes of two eigenproblems at once
 VECTORS = 8
+TIMES = 3  # that a product is repeated
 LONGEST = 12  # kernels whose names are kept
 # In the names of kernels that are no part of a convolution. `kernels` in the result has the longest ones of both kinds.
 OTHERS = ("elementwise", "reduce_kernel", "Memcpy", "Memset", "batch_norm", "bn_fw", "softmax", "nll", "index", "Cat")
@@ -49,14 +56,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this measures a GPU, and torch sees none")
     size = Size("gpu", "cuda", weights=options.weights, images=options.images)
-    found: dict[str, Any] = {"machine": described("cuda"), "bytes_per_second": BANDWIDTH}
-    for name, part in (("units", of_units), ("side_by_side", of_two_at_once), ("hessian", of_a_hessian)):
-        found[name] = part(size)
+    before = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    found: dict[str, Any] = {**before, "machine": described("cuda"), "bytes_per_second": BANDWIDTH}
+    for name in options.only:
+        found[name] = PARTS[name](size)
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(json.dumps({name: found[name]}, indent=1), flush=True)
 
@@ -103,6 +112,29 @@ def of_two_at_once(size: Size) -> list[dict[str, float]]:
     return found
 
 
+def of_triplets(size: Size) -> list[dict[str, Any]]:
+    from torch.profiler import ProfilerActivity, profile
+
+    model, images = network_and_images(size, IMAGES)
+    trunk = ss.trace(model, images[:2])
+    point = trunk.at(images)
+    found = []
+    for name in one_per_stage(trunk):
+        J = trunk[name].jacobian(point)
+
+        def run(J: Any = J) -> ss.SVD:
+            return ss.svd(J, K, tol=TOLERANCE, route="iterative")
+
+        steps = int(run().iterations.max())  # loads kernels, and captures products
+        seconds = seconds_of(run)
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            run()
+            torch.cuda.synchronize()
+        kernels = sum(kernel.self_device_time_total for kernel in profiled.key_averages()) / 1e6
+        found.append({"unit": name, "seconds": round(seconds, 4), "kernels": round(kernels, 4), "steps": steps})
+    return found
+
+
 def in_threads(matrices: Iterable[torch.Tensor]) -> None:
     def eigenvalues(matrix: torch.Tensor) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -127,7 +159,18 @@ def of_a_hessian(size: Size) -> dict[str, Any]:
         with measuring():
             other @ vectors
 
-    for run in (ours, theirs):  # loads kernels, and chooses them
+    def repeated(run: Callable[[], Any]) -> float:
+        run()  # loads kernels, and chooses them
+        return seconds_of(lambda: [run() for _ in range(TIMES)]) / TIMES
+
+    def of_ours(count: int) -> float:
+        return repeated(lambda: H.matmat(vectors[None, :, :count]))
+
+    def of_theirs(count: int) -> float:
+        with measuring():
+            return repeated(lambda: other @ vectors[:, :count])
+
+    for run in (ours, theirs):
         run()
     seconds = {"skipscope": seconds_of(ours), "curvlinops": seconds_of(theirs)}
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -141,6 +184,10 @@ def of_a_hessian(size: Size) -> dict[str, Any]:
         found[name] = round(sum(spent.values()), 5)
         longest = sorted(spent, key=lambda key: spent[key], reverse=True)[:LONGEST]
         found.setdefault("kernels", {})[name] = {key: round(spent[key], 6) for key in longest}
+    found["seconds_of_a_product"] = {
+        count: {name: round(run(count), 4) for name, run in (("skipscope", of_ours), ("curvlinops", of_theirs))}
+        for count in (1, 2, 4, VECTORS)
+    }
     return found
 
 
@@ -156,6 +203,13 @@ def seconds_of(run: Callable[[], Any]) -> float:
     torch.cuda.synchronize()
     return time.perf_counter() - start
 
+
+PARTS: dict[str, Callable[[Size], Any]] = {
+    "units": of_units,
+    "side_by_side": of_two_at_once,
+    "triplets": of_triplets,
+    "hessian": of_a_hessian,
+}
 
 if __name__ == "__main__":
     main()

@@ -47,7 +47,7 @@ costs make an exponent smaller, and more iterations make it larger.
 """
 
 
-LIMITS = """## What limits full spectra and Hessian products on a GPU
+LIMITS = """## What limits skipscope on a GPU
 
 `python -m benchmarks.limits`, {machine}, torch {torch}. `benchmarks/results/limits.json`
 
@@ -73,10 +73,10 @@ skipscope adds are the products from the other side, which bound the error.
 |---|---|---|---|---|---|
 {rows}
 
-**Hessian products.** A vector of a product with eight takes {ours:.1f} ms, with curvlinops {curvlinops:.1f}.
+{triplets}**Hessian products.** A vector of a product with eight takes {ours:.1f} ms, with curvlinops {curvlinops:.1f}.
 Convolutions are {convolutions:.1f} ms of it, other kernels {others:.1f}: cuDNN's convolutions without TF32 alone take
 longer than half of curvlinops' time, so that twice its speed is out of reach with them.
-"""
+{products}"""
 
 
 BUSY = """## On a busy machine
@@ -173,7 +173,7 @@ def _limits(found: Mapping[str, Any]) -> str:
     row = next(row for row in results["rows"] if row["row"] == "full-spectra")
     units, hessian = (
         found["units"],
-        {name: 1000 * value for name, value in found["hessian"].items() if name != "kernels"},
+        {name: 1000 * value for name, value in found["hessian"].items() if isinstance(value, float)},
     )
     totals = {key: sum(unit[key] for unit in units) for key in ("skipscope", "gram", "eigenvalues", "floor")}
     beyond = [unit["skipscope"] / unit["gram"] - 1 for unit in units if unit["skipscope"] > unit["gram"]]
@@ -195,12 +195,32 @@ def _limits(found: Mapping[str, Any]) -> str:
             f"{unit['eigenvalues']:.3g} |"
             for unit in units
         ),
+        triplets=_of_triplets(found.get("triplets", [])),
+        products=_of_products(found["hessian"].get("seconds_of_a_product", {})),
         ours=hessian["skipscope"],
         curvlinops=hessian["curvlinops"],
         convolutions=hessian["convolutions"],
         others=hessian["other kernels"],
         **totals,
     )
+
+
+def _of_triplets(found: list[Mapping[str, Any]]) -> str:
+    if not found:
+        return ""
+    rows = "; ".join(
+        f"{row['kernels']:.3g} of {row['seconds']:.3g} s in {row['steps']} steps ({row['unit']})" for row in found
+    )
+    return f"**Triplets.** What the GPU computes of the ten largest of 64 images takes {rows}; the rest starts it.\n\n"
+
+
+def _of_products(found: Mapping[str, Mapping[str, float]]) -> str:
+    if not found:
+        return ""
+    rows = "\n".join(
+        f"| {count} | {1000 * row['skipscope']:.1f} | {1000 * row['curvlinops']:.1f} |" for count, row in found.items()
+    )
+    return f"\n| vectors of a product | skipscope, ms | curvlinops, ms |\n|---|---|---|\n{rows}\n"
 
 
 def _language(found: Mapping[str, Any]) -> Iterator[str]:

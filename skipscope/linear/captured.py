@@ -27,10 +27,9 @@ WARM_UP = 2  # runs on the stream of the capture: libraries choose their algorit
 class CapturedProduct:
     """Of vectors of one shape at a time, the last one that came."""
 
-    def __init__(self, record: Callable[[], Product], check: Callable[[], None], warm_up: int = WARM_UP) -> None:
-        """record: makes the product, anew for the stream it is called on. check: raises once it no longer holds.
-        warm_up: runs before the capture, of a product that `record` has not run already."""
-        self._record, self._check, self._warm_up = record, check, warm_up
+    def __init__(self, record: Callable[[], Product], check: Callable[[], None]) -> None:
+        """record: makes the product, anew for the stream it is called on. check: raises once it no longer holds."""
+        self._record, self._check = record, check
         self._shape: torch.Size | None = None
         self._seen = 0
         self._refused = False
@@ -56,7 +55,7 @@ class CapturedProduct:
         try:
             with asked_once():  # inside of a capture nothing may wait for the device
                 self._check()
-                self._replay = captured(self._record, vectors, self._warm_up)
+                self._replay = captured(self._record, vectors)
         except Exception:  # whatever an operation says that waits for the device; the product itself has other errors
             self._refused = True
             return None
@@ -67,7 +66,7 @@ class CapturedProduct:
         return found
 
 
-def captured(record: Callable[[], Product], example: Tensor, warm_up: int = WARM_UP) -> Product:
+def captured(record: Callable[[], Product], example: Tensor) -> Product:
     """The product that `record` makes, for vectors of the example's shape."""
     stream = torch.cuda.Stream(example.device)
     stream.wait_stream(torch.cuda.current_stream(example.device))
@@ -75,7 +74,7 @@ def captured(record: Callable[[], Product], example: Tensor, warm_up: int = WARM
     with torch.cuda.stream(stream):
         vectors = example.clone()
         product = record()
-        for _ in range(warm_up):
+        for _ in range(WARM_UP):
             product(vectors)
         torch.cuda.synchronize(example.device)
         with torch.cuda.graph(graph, stream=stream):

@@ -7,9 +7,7 @@
 A block of k vectors is one pass over the batches, by one of three routes (`route`; `reason` says why not another):
 
     forward over reverse     H V = d/de grad L(theta + e V) at e = 0, for all vectors at once by `vmap`, as many as fit
-                             in memory; on a GPU, where second derivatives of convolutions take ten times as long.
-                             Of few vectors, and where batches stay the same, what does not depend on the vectors is
-                             kept from the third product of one shape on (`kept_primals`)
+                             in memory; on a GPU, where second derivatives of convolutions take ten times as long
     recorded gradients       the graph of every batch's gradient is kept and differentiated once more for each vector:
                              on a CPU, where batches stay the same and the graphs take no more than a quarter of the
                              free memory; half to three quarters of the time of the other two
@@ -61,7 +59,6 @@ from skipscope.linear.hessian_products import (
     double_backward,
     forward_over_reverse,
 )
-from skipscope.linear.kept_primals import KeptProducts
 from skipscope.linear.memory import free_bytes, in_blocks
 from skipscope.linear.operator import Operator
 from skipscope.numerics import normal, random_numbers, seed_of
@@ -71,7 +68,6 @@ from skipscope.trace.undisturbed import kept_places, undisturbed, unwrapped
 FORWARD = "forward over reverse"
 RECORDED = "recorded gradients"
 BACKWARD = "double backward, vector by vector"
-PRIMALS_KEPT_ON = "cuda"  # the kind of device where watching the operations of a product takes less time than it saves
 SHARE_FOR_GRAPHS = 0.25  # of the free memory that recorded gradients may keep
 LITTLE = 4 << 20  # bytes of a gradient's graph up to which many vectors at once are faster than one after another
 REPEATED_WITHIN = 1e-4  # relative: kernels that add in no fixed order give other roundings, random numbers other losses
@@ -84,8 +80,6 @@ SYMMETRIC_WITHIN = {
 
 class Hessian(Operator):
     """One symmetric matrix: shape (1, p, p)."""
-
-    vectors_at_once = 1  # each takes as long as it would alone, and one after another are fewer in all
 
     def __init__(
         self,
@@ -118,37 +112,29 @@ class Hessian(Operator):
         self._survey(evaluated_elsewhere=self.dtype != own)
         self.route, self.reason, self.agreement, self.asymmetry = self._choose_route()
         self._recorded: list[tuple[RecordedGradient, int]] = []
-        self._kept = KeptProducts(self.device, self.batch_count, self.bytes_per_vector)
         self._at_once, self._seen_at_once = True, False  # many vectors of a recorded gradient: possible? seen to be so?
 
     # -- products
 
     def _matmat(self, V: Tensor) -> Tensor:
         total, samples = torch.zeros_like(V), 0
-        if self._keeps_primals and (parts := self._kept.all_of(V)) is not None:
-            for part, count in zip(parts, self._counts, strict=True):
-                total += self._weight(count) * part
-            return total
         with undisturbed(self.model):
             if self.route == RECORDED:
                 for gradient, count in self._gradients():
                     total += self._weight(count) * self._product_of_recorded(gradient, V)
                 return total
-            for number, (function, count) in enumerate(self._functions()):
+            for function, count in self._functions():
                 samples += count
-                total += self._weight(count) * self._product_of_batch(number, function, V)
+                part = in_blocks(partial(self._product, function), V, self.bytes_per_vector)
+                total += self._weight(count) * part
         self._check_samples(samples)
         return total
 
-    def _product_of_batch(self, number: int, function: Function, V: Tensor) -> Tensor:
-        product = partial(self._product, function)
-        kept = self._kept.of(number, product, V) if self._keeps_primals else None
-        return in_blocks(product, V, self.bytes_per_vector) if kept is None else kept
-
     @property
-    def _keeps_primals(self) -> bool:
-        stay_the_same = isinstance(self.batches, list | tuple)
-        return self.route == FORWARD and self.device.type == PRIMALS_KEPT_ON and stay_the_same
+    def vectors_at_once(self) -> int | None:
+        """On a CPU each vector takes as long as it would alone, and one after another are fewer in all; a GPU takes
+        little longer for two."""
+        return 1 if self.device.type == "cpu" else None
 
     def _rmatmat(self, U: Tensor) -> Tensor:
         return self._matmat(U)
@@ -182,9 +168,8 @@ class Hessian(Operator):
         return bool((product @ mixture - expected).norm() <= allowed)
 
     def forget(self) -> None:
-        """Drop recorded gradients and kept results, with the memory that they take; later products make them again."""
+        """Drop recorded gradients; the next product records them again."""
         self._recorded = []
-        self._kept.forget()
 
     def take(self, samples: Sequence[int]) -> Operator:
         if list(samples) != [0]:
@@ -286,7 +271,7 @@ class Hessian(Operator):
                         f"batches gave another loss when it was read again ({sum(again):g} after {sum(losses):g}); "
                         "turn random augmentation off, or give a list of batches"
                     )
-        self.samples, self.batch_count, self._counts = sum(counts), len(counts), counts
+        self.samples, self.batch_count = sum(counts), len(counts)
         parts = self.samples if self.reduction == "mean" else 1
         self.loss, self.gradient = sum(losses) / parts, gradients / parts
         self._graph = graph

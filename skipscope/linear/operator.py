@@ -37,7 +37,6 @@ class Operator(ABC):
     device: torch.device
     name: str = "operator"
     pushes_take_rows: bool = False  # whether a product from the left first takes all rows, by a product each
-    vectors_at_once: int | None = None  # in a product of an iteration, where that is not the usual number
     token_route: str | None = None  # of a Jacobian between tokens: "path of the chosen tokens", or the whole sequence
 
     def matmat(self, V: Tensor) -> Tensor:
@@ -68,6 +67,11 @@ class Operator(ABC):
     def eps(self) -> float:
         """The rounding unit of the arithmetic behind the products."""
         return torch.finfo(self.dtype).eps
+
+    @property
+    def vectors_at_once(self) -> int | None:
+        """In a product of an iteration, where that is not the usual number."""
+        return None
 
     def double(self) -> Operator:
         """The operator in float64; one that cannot be evaluated so gives its own products, converted."""

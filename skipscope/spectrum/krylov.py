@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
+from skipscope.cores import one_thread
 from skipscope.linear.operator import Operator
 from skipscope.numerics import normal, random_numbers
 from skipscope.spectrum.checks import check_finite
@@ -190,9 +192,14 @@ class Krylov(ABC):
         self, block: Tensor, basis: Basis, expected: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `orthonormalise`: products beside a basis, whose lengths say how large the operator is."""
-        found = orthonormalise(block, basis.rows, self.scale[self._places], self.generator, expected)
+        with self.few_threads():
+            found = orthonormalise(block, basis.rows, self.scale[self._places], self.generator, expected)
         self.scale[self._places] = found[3]
         return found
+
+    def few_threads(self) -> AbstractContextManager[None]:
+        """Where the vectors are on a GPU, the CPU has what is small, and starts threads for longer than it takes."""
+        return one_thread(self.whole.device.type != "cpu")
 
     def _set_samples(self, samples: Sequence[int]) -> None:
         self.samples = list(samples)

@@ -142,7 +142,7 @@ def costs(
     batch, m, n = shape
     small, large = min(m, n), max(m, n)
     block = min(block or BLOCK, small)
-    subspace = min(small, max(2 * k, k + steps * block))
+    subspace = min(small, max(2 * k, k + steps * max(block, BLOCK)))  # a narrow one would restart all the time
     keep = (k + subspace) // 2
     products = sides * (subspace + EXPECTED_CYCLES * (subspace - keep))
     return Costs(

@@ -16,7 +16,7 @@ from skipscope.numerics import normal
 
 TRIAL = {"cpu": 512, "cuda": 4096}  # size of the eigenproblem that is timed: below it a GPU only launches
 VECTORS = {"cpu": 16, "cuda": 256}  # of the block whose product is timed
-SHORT = 0.1  # seconds of a first product on a GPU, with the kernels that it loads: short enough as it is
+SHORT = 5.0  # seconds of all rows of a matrix, if a first product on a GPU, which loads kernels, is what they take
 
 
 @cache
@@ -44,6 +44,6 @@ def product_seconds(A: Operator) -> float:
         return time.perf_counter() - start
 
     seconds = timed()
-    if A.device.type != "cpu" and seconds > SHORT:
+    if A.device.type != "cpu" and seconds / max(1, count) * min(A.shape[1:]) > SHORT:
         seconds = timed()
     return seconds / max(1, count)

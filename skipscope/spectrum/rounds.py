@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
-from skipscope.cores import one_thread, threads_for
+from skipscope.cores import threads_for
 from skipscope.spectrum.krylov import Krylov
 from skipscope.spectrum.plan import Costs
 from skipscope.spectrum.unseen import FAILURE
@@ -80,8 +79,7 @@ class Rounds:
         self._begin(samples, k if confirm else 0, sizes.subspace + sizes.block)
         again: list[int] = []
         while krylov.samples:
-            with self.few_threads():
-                krylov.advance(math.ceil((sizes.subspace - krylov.size) / sizes.block))
+            krylov.advance(math.ceil((sizes.subspace - krylov.size) / sizes.block))
             krylov.check()
             now = krylov.samples
             ritz, x, y = krylov.decompose()  # B, p  B, p, p  B, p, p
@@ -114,8 +112,7 @@ class Rounds:
         look = FIRST_LOOK
         again: list[int] = []
         while krylov.samples:
-            with self.few_threads():
-                krylov.advance(look - krylov.steps)
+            krylov.advance(look - krylov.steps)
             krylov.check()
             now = krylov.samples
             values, coupling, scale = (part[now] for part in (self.values, self.coupling, krylov.scale))
@@ -142,10 +139,6 @@ class Rounds:
                 look = min(krylov.steps + math.ceil(others / block), max(krylov.steps + SHORTEST, math.ceil(until)))
                 krylov.reserve(self.width + (look + 1) * block)
         return again
-
-    def few_threads(self) -> AbstractContextManager[None]:
-        """Where the vectors are on a GPU, the CPU has what is small, and starts threads for longer than it takes."""
-        return one_thread(self.krylov.whole.device.type != "cpu")
 
     def _begin(self, samples: Sequence[int], kept: int, room: int) -> None:
         samples = list(samples)

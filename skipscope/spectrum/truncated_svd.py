@@ -163,12 +163,13 @@ class GolubKahan(Krylov):
 
     def expand(self) -> None:
         old, new = self.size, self.next.shape[1]
-        left, C, R, _ = self.orthonormalised(self.multiply(self.next), self.left, self.expected)
+        expected = self.expected  # first: to send it, a GPU has to finish all that it was given
+        left, C, R, _ = self.orthonormalised(self.multiply(self.next), self.left, expected)
         self.left.append(left)
         self.right.append(self.next)
-        back = self.multiply(left, transposed=True)  # B, b, n
         # A^T U' = V D + N' K, and D is zero but for the newest block of V, where it is R^T.
-        expected = R.mT.to(back) if old and R.shape[1] == new else None
+        expected = R.mT.to(left) if old and R.shape[1] == new else None
+        back = self.multiply(left, transposed=True)  # B, b, n
         self.next, D, K, scale = self.orthonormalised(back, self.right, expected)
         if not old:
             check_adjoint(D, R.mT, self.operator, scale)
@@ -200,9 +201,10 @@ class GolubKahan(Krylov):
             small += [of_left, of_right]
         arrived = iter(on_cpu(*(part for parts in small for part in parts)))
         scale, found = self.scale[self._places], []
-        for parts in small:
-            found.append(Coefficients([next(arrived) for _ in parts], scale, self.next.dtype))
-            scale = found[-1].scale
+        with self.few_threads():
+            for parts in small:
+                found.append(Coefficients([next(arrived) for _ in parts], scale, self.next.dtype))
+                scale = found[-1].scale
         if not all(each.independent and each.is_kept() for each in found):
             self.left.count = self.right.count = before
             self.next = start

@@ -62,7 +62,12 @@ def sent(weight: Tensor, device: torch.device) -> Tensor:
     there = torch.empty_like(weight, device=device)
     source, target = weight.view(-1), there.view(-1)
     part = max(1, BUFFER // max(1, weight.element_size()))
-    buffers = [torch.empty(min(part, len(source)), dtype=weight.dtype, device="cpu", pin_memory=True) for _ in range(2)]
+    try:
+        buffers = [
+            torch.empty(min(part, len(source)), dtype=weight.dtype, device="cpu", pin_memory=True) for _ in range(2)
+        ]
+    except RuntimeError:  # no such memory here
+        return weight.to(device)
     arrived = [torch.cuda.Event() for _ in range(2)]
     for number, start in enumerate(range(0, len(source), part)):
         turn, size = number % 2, min(part, len(source) - start)

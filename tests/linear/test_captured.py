@@ -31,7 +31,7 @@ class Recorder:
         self.captures, self.replays = 0, 0
         monkeypatch.setattr(captured, "captured", self._captured)
 
-    def _captured(self, record: Callable[[], Product], example: Tensor, warm_up: int) -> Product:
+    def _captured(self, record: Callable[[], Product], example: Tensor) -> Product:
         self.captures += 1
         product = record()
 
@@ -72,7 +72,7 @@ def test_another_shape_begins_anew(recorder: Recorder) -> None:
 def test_what_cannot_be_captured_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
-    def fails(record: Callable[[], Product], example: Tensor, warm_up: int) -> Product:
+    def fails(record: Callable[[], Product], example: Tensor) -> Product:
         tries.append(1)
         raise RuntimeError("operation not permitted when stream is capturing")
 
