@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -128,5 +130,7 @@ def in_a_process_of_its_own(work: Callable[[], object]) -> int:
             work()
             os._exit(0)
         except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
