@@ -92,7 +92,8 @@ LANGUAGE = """## Language models
 
 Llama shapes with random weights in bfloat16, Jacobians of the last token, `python -m benchmarks.language SHAPE`.
 *dense* is `torch.func.jacrev` and `torch.linalg.svd` of every block, in float32; a row of the *lens* is compared with
-2 P T operations at 40 % of the bfloat16 rate of an H200.
+2 P T operations at 40 % of the bfloat16 rate of an H200. *streamed* are blocks of a 30B shape whose weights are read
+from files (*files* is the time to write these), within 20 GB for everything that a GPU holds.
 
 """
 
