@@ -66,8 +66,9 @@ The goals of 60 times and 2.5 times need {goal:.3g} s: less than the eigenvalues
 to a band and then to a tridiagonal matrix, is matrix products and could go below; PyTorch has none. There is little
 room for a second matrix beside one, so that several images at once gain little: {side_by_side}.
 
-{slower} of the {count} units are slower than the Gram matrix{most}: they have no smaller problem than it, and what
-skipscope adds are the products from the other side, which bound the error.
+{slower} of the {count} units are slower than the Gram matrix{most}: they have no smaller problem than it, and
+skipscope adds products: those from the other side, which bound the error, and of large matrices some that are timed
+beforehand, to warn of a long computation.
 
 | unit | route | size p of the eigenproblem | skipscope, s | Gram matrix, s | eigenvalues alone, s |
 |---|---|---|---|---|---|

@@ -13,7 +13,7 @@ the coefficients, so that an exhausted Krylov space goes on.
 
 What is small, coefficients and the matrices of a block, is on the CPU in float64. A GPU has to finish all that it was
 given before it answers, and to start an operation there takes as long as a small one takes here: so it is asked once in
-a pass, for everything.
+a pass, for everything, or once after many passes (`orthonormalise_unasked`).
 """
 
 from __future__ import annotations

@@ -185,6 +185,7 @@ class InUnit(Operator):
 
     @cached_property
     def _is_near(self) -> bool:
+        """Whether every unit is 1, so that nothing has to be multiplied."""
         return not (self.power.any() or self.exponent.any())
 
     @property
